@@ -1,0 +1,7 @@
+//! Tidegate drains a Knative pod in an Istio mesh: every request in flight finishes, and the pod
+//! goes as soon as the last byte has left.
+//!
+//! The binary is a thin shell over this library. `drain` holds the pure state machine, `inflight`
+//! the pure parsers of what is in flight; `run` wires them to sockets, signals and Envoy.
+
+pub mod exit;
