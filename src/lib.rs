@@ -4,6 +4,7 @@
 //! The binary is a thin shell over this library. `drain` holds the pure state machine, `inflight`
 //! the pure parsers of what is in flight; `run` wires them to sockets, signals and Envoy.
 
+pub mod config;
 pub mod envoy;
 pub mod exit;
 pub mod fetch;
