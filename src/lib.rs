@@ -9,3 +9,5 @@ pub mod envoy;
 pub mod exit;
 pub mod fetch;
 pub mod inflight;
+pub mod signals;
+pub mod telemetry;
