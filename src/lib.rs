@@ -5,6 +5,7 @@
 //! the pure parsers of what is in flight; `run` wires them to sockets, signals and Envoy.
 
 pub mod config;
+pub mod drain;
 pub mod envoy;
 pub mod exit;
 pub mod fetch;

@@ -1,0 +1,211 @@
+//! The in-flight ledger: what each source said last, and what they say together.
+
+use std::time::Duration;
+
+use super::budget::QUEUE_LAG;
+use crate::inflight::{Cause, EnvoyRequests, QueueRequests, Reading, Sockets};
+
+/// What all sources together say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Load {
+    /// At least this many requests are in flight.
+    Busy(u64),
+    /// Nothing is in flight; the source is the one whose word it rests on.
+    Idle(Source),
+    /// No source can tell.
+    Unknown,
+}
+
+/// A source of what is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Envoy's clusters.
+    Envoy,
+    /// queue-proxy's metrics.
+    Queue,
+    /// The kernel's sockets.
+    Sockets,
+}
+
+/// The last word of each source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ledger {
+    envoy: Option<Reading<EnvoyRequests>>,
+    /// What Envoy held when it was last read, while it is unreadable but not known to be gone: an
+    /// error never makes requests disappear.
+    envoy_held: u64,
+    envoy_total: Option<u64>,
+    envoy_recent: RecentMax,
+    queue: Option<Reading<QueueRequests>>,
+    queue_held: u64,
+    /// There is traffic to queue-proxy that does not come through Envoy.
+    past_envoy: bool,
+    queue_report: Option<u64>,
+    sockets: Option<Reading<Sockets>>,
+    seen_listening: bool,
+    gone_in_a_row: u8,
+    late: u64,
+}
+
+impl Ledger {
+    /// Takes a look at Envoy; returns how many requests have arrived since the one before.
+    pub fn envoy(&mut self, now: Duration, reading: Reading<EnvoyRequests>) -> u64 {
+        self.envoy = Some(reading);
+        match reading {
+            Reading::Known(EnvoyRequests { active, total }) => {
+                let arrived = match self.envoy_total {
+                    None => 0,
+                    Some(before) if total >= before => total - before,
+                    // Envoy, or the host that counted, was replaced: what is active now is new.
+                    Some(_) => active,
+                };
+                // Those that came and went between two looks were in flight together at most.
+                let between = self.envoy_held + arrived;
+                self.envoy_total = Some(total);
+                self.envoy_held = active;
+                self.envoy_recent.push(now, active.max(between));
+                self.late += arrived;
+                arrived
+            }
+            Reading::Unknown(Cause::Refused) => {
+                self.envoy_held = 0;
+                0
+            }
+            Reading::Unknown(_) => 0,
+        }
+    }
+
+    /// Takes a look at queue-proxy; returns how many requests it saw arrive, where Envoy, which
+    /// sees the same ones at once, cannot tell.
+    pub fn queue(&mut self, now: Duration, reading: Reading<QueueRequests>, mesh: bool) -> u64 {
+        self.queue = Some(reading);
+        match reading {
+            Reading::Known(QueueRequests {
+                active,
+                arrived,
+                report,
+            }) => {
+                let envoy_tells = mesh && matches!(self.envoy, Some(Reading::Known(_)));
+                let (held, recent) = if envoy_tells {
+                    (self.envoy_held, self.envoy_recent.get(now))
+                } else {
+                    (0, 0)
+                };
+                // An average over a window cannot exceed what Envoy held within it, so what does
+                // exceed it is traffic that Envoy does not see, until a report shows it gone; the
+                // rest is lag. A report with arrivals says at least one, so it shows nothing of
+                // the kind. Where Envoy tells nothing any more, all may be such traffic.
+                let stays = self.past_envoy && arrived == 0 && active > held;
+                self.past_envoy = active > recent || stays;
+                self.queue_held = match active.saturating_sub(recent) {
+                    0 if self.past_envoy => active - held,
+                    beyond => beyond,
+                };
+                let fresh = self.queue_report.replace(report) != Some(report);
+                if !fresh || envoy_tells {
+                    return 0;
+                }
+                self.late += arrived;
+                arrived
+            }
+            Reading::Unknown(Cause::Refused) => {
+                self.queue_held = 0;
+                0
+            }
+            Reading::Unknown(_) => 0,
+        }
+    }
+
+    /// Takes a look at the sockets.
+    pub fn sockets(&mut self, reading: Reading<Sockets>) {
+        self.sockets = Some(reading);
+        if let Reading::Known(sockets) = reading {
+            self.seen_listening |= sockets.listening > 0;
+            let gone = sockets.listening == 0 && sockets.established == 0;
+            self.gone_in_a_row = if gone {
+                (self.gone_in_a_row + 1).min(2)
+            } else {
+                0
+            };
+        }
+    }
+
+    /// What all sources together say. `mesh`: whether Envoy is in the path at all.
+    pub fn load(&self, mesh: bool) -> Load {
+        let envoy_held = if mesh { self.envoy_held } else { 0 };
+        let busy = envoy_held.max(self.queue_held);
+        if busy > 0 {
+            return Load::Busy(busy);
+        }
+        if mesh && matches!(self.envoy, Some(Reading::Known(_))) {
+            return Load::Idle(Source::Envoy);
+        }
+        if matches!(self.queue, Some(Reading::Known(_))) {
+            return Load::Idle(Source::Queue);
+        }
+        match self.sockets {
+            Some(Reading::Known(sockets)) if sockets.established > 0 => {
+                Load::Busy(sockets.established.into())
+            }
+            // Ports that never listened are not this pod's, and their silence means nothing.
+            Some(Reading::Known(_)) if self.seen_listening => Load::Idle(Source::Sockets),
+            _ => Load::Unknown,
+        }
+    }
+
+    /// Whether Envoy said at its last look that it holds requests.
+    pub fn envoy_busy(&self) -> bool {
+        matches!(self.envoy, Some(Reading::Known(envoy)) if envoy.active > 0)
+    }
+
+    /// The last word on the sockets, if they could be read.
+    pub fn last_sockets(&self) -> Option<Sockets> {
+        match self.sockets {
+            Some(Reading::Known(sockets)) => Some(sockets),
+            _ => None,
+        }
+    }
+
+    /// Whether the workload was there and has gone, in two looks.
+    pub fn workload_left(&self) -> bool {
+        self.seen_listening && self.gone_in_a_row >= 2
+    }
+
+    /// Requests that have arrived since the ledger was opened.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+}
+
+/// The highest value of at least the last [`QUEUE_LAG`], in two buckets of that length.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct RecentMax {
+    began: Duration,
+    current: u64,
+    before: u64,
+}
+
+impl RecentMax {
+    fn push(&mut self, now: Duration, value: u64) {
+        self.roll(now);
+        self.current = self.current.max(value);
+    }
+
+    fn get(&mut self, now: Duration) -> u64 {
+        self.roll(now);
+        self.current.max(self.before)
+    }
+
+    fn roll(&mut self, now: Duration) {
+        let age = now.saturating_sub(self.began);
+        if age < QUEUE_LAG {
+            return;
+        }
+        self.before = if age < QUEUE_LAG * 2 { self.current } else { 0 };
+        self.current = 0;
+        self.began = now;
+    }
+}
+
+#[cfg(test)]
+mod tests;
