@@ -5,10 +5,14 @@
 //! the pure parsers of what is in flight; `run` wires them to sockets, signals and Envoy.
 
 pub mod config;
+pub mod control;
 pub mod drain;
 pub mod envoy;
 pub mod exit;
 pub mod fetch;
+pub mod hooks;
 pub mod inflight;
+pub mod metrics;
+mod net;
 pub mod signals;
 pub mod telemetry;
