@@ -14,5 +14,6 @@ pub mod hooks;
 pub mod inflight;
 pub mod metrics;
 mod net;
+pub mod run;
 pub mod signals;
 pub mod telemetry;
