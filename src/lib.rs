@@ -14,6 +14,7 @@ pub mod hooks;
 pub mod inflight;
 pub mod metrics;
 mod net;
+pub mod report;
 pub mod run;
 pub mod signals;
 pub mod telemetry;
