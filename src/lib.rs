@@ -6,6 +6,8 @@
 
 pub mod config;
 pub mod control;
+#[cfg(feature = "stand-ins")]
+pub mod demo;
 pub mod drain;
 pub mod envoy;
 pub mod exit;
@@ -17,4 +19,6 @@ mod net;
 pub mod report;
 pub mod run;
 pub mod signals;
+#[cfg(feature = "stand-ins")]
+pub mod standin;
 pub mod telemetry;
