@@ -14,6 +14,7 @@ pub mod exit;
 pub mod fetch;
 pub mod hooks;
 pub mod inflight;
+pub mod inject;
 pub mod metrics;
 mod net;
 pub mod report;
