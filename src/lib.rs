@@ -15,6 +15,7 @@ pub mod fetch;
 pub mod hooks;
 pub mod inflight;
 pub mod inject;
+pub mod install;
 pub mod metrics;
 mod net;
 pub mod report;
@@ -23,3 +24,4 @@ pub mod signals;
 #[cfg(feature = "stand-ins")]
 pub mod standin;
 pub mod telemetry;
+pub mod webhook;

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Builds the image's last stage from the binaries that footprint.sh has built, and checks what is in it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly MAX_BYTES=6000000
+TARGET=$(realpath "${CARGO_TARGET_DIR:-target}")
+readonly TARGET
+VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+readonly VERSION
+# Images and containers of this run alone, gone with it.
+WORK=$(mktemp -d)
+readonly WORK
+trap 'rm -rf "$WORK"' EXIT
+
+# No daemon, no network and no user namespaces.
+in_store() {
+    command buildah --root "$WORK/root" --runroot "$WORK/run" --storage-driver vfs "$@"
+}
+
+build() {
+    local arch=$1
+    in_store bud --isolation chroot --quiet --pull-never --file docker/Dockerfile \
+        --platform "linux/$arch" --build-arg BINARIES=prebuilt \
+        --build-arg "VERSION=$VERSION" --build-arg "REVISION=$(revision)" \
+        --tag "tidegate:$arch" "$WORK/context" >"$WORK/build.log" 2>&1 ||
+        fail "$arch does not build: $(cat "$WORK/build.log")"
+}
+
+revision() {
+    git rev-parse HEAD 2>/dev/null || echo unknown
+}
+
+# Fails unless the image's field is what it must be.
+expect() {
+    local image=$1 field=$2 wanted=$3 found
+    found=$(in_store inspect --type image --format "{{$field}}" "$image")
+    if [[ $found != "$wanted" ]]; then
+        fail "$image: $field is $found, not $wanted"
+    fi
+}
+
+check() {
+    local arch=$1 image=tidegate:$1 container root files bytes version
+    expect "$image" .OCIv1.Architecture "$arch"
+    expect "$image" .OCIv1.Config.User 65532:65532
+    expect "$image" .OCIv1.Config.Entrypoint '[/tidegate]'
+    expect "$image" 'index .OCIv1.Config.Labels "org.opencontainers.image.version"' "$VERSION"
+
+    container=$(in_store from --pull-never "$image")
+    root=$(in_store mount "$container")
+    files=$(cd "$root" && find . -mindepth 1 -printf '%P %y %m %U:%G\n')
+    if [[ $files != 'tidegate f 555 0:0' ]]; then
+        fail "$image holds more or other than its binary: $files"
+    fi
+    bytes=$(stat --format=%s "$root/tidegate")
+    echo "$image: $bytes bytes, at most $MAX_BYTES"
+    if ((bytes > MAX_BYTES)); then
+        fail "the image is too large"
+    fi
+    if [[ $arch == amd64 ]]; then
+        version=$(in_store run --isolation chroot "$container" -- /tidegate --version)
+        if [[ $version != "tidegate $VERSION" ]]; then
+            fail "it says $version, not tidegate $VERSION"
+        fi
+        echo "$image: $version"
+    fi
+}
+
+fail() {
+    printf 'image: %s\n' "$*" >&2
+    exit 1
+}
+
+main() {
+    local arch target binary
+    for arch in amd64:x86_64 arm64:aarch64; do
+        target=${arch#*:}-unknown-linux-musl
+        arch=${arch%:*}
+        binary=$TARGET/$target/release/tidegate
+        if [[ ! -x $binary ]]; then
+            fail "no $binary; run ./test footprint before"
+        fi
+        install -D "$binary" "$WORK/context/$arch/tidegate"
+    done
+    for arch in amd64 arm64; do
+        build "$arch"
+        check "$arch"
+    done
+}
+
+main
