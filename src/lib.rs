@@ -4,6 +4,7 @@
 //! The binary is a thin shell over this library. `drain` holds the pure state machine, `inflight`
 //! the pure parsers of what is in flight; `run` wires them to sockets, signals and Envoy.
 
+pub mod cli;
 pub mod config;
 pub mod control;
 #[cfg(feature = "stand-ins")]
