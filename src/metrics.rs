@@ -8,8 +8,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry};
 
-use crate::drain::Phase;
-use crate::drain::{Call, CallResult};
+use crate::drain::{Call, CallResult, Phase};
+use crate::inflight::Source;
 
 #[cfg(test)]
 mod tests;
@@ -51,28 +51,6 @@ impl Format {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Format::Prometheus => prometheus_text::CONTENT_TYPE,
-        }
-    }
-}
-
-/// A source of what is in flight, as a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Envoy's inbound clusters.
-    Envoy,
-    /// queue-proxy's own report.
-    QueueProxy,
-    /// The kernel's table of sockets.
-    Sockets,
-}
-
-impl Source {
-    /// The value of the label `source`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Source::Envoy => "envoy",
-            Source::QueueProxy => "queue-proxy",
-            Source::Sockets => "sockets",
         }
     }
 }

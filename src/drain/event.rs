@@ -1,7 +1,7 @@
 //! What the drain's state machine is told and what it asks for.
 
 use super::{HookId, Outcome, Phase, Trigger};
-use crate::inflight::{EnvoyRequests, QueueRequests, Reading, Sockets};
+use crate::inflight::{EnvoyRequests, QueueRequests, Reading, Sockets, Source};
 
 /// What can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +45,22 @@ pub enum Event {
     },
     /// Time has passed.
     Tick,
+}
+
+impl Event {
+    /// Of a look at a source: which, and how many it holds (of the sockets: open connections), `None`
+    /// where that is unknown.
+    pub fn look(&self) -> Option<(Source, Option<u64>)> {
+        Some(match self {
+            Event::Envoy(reading) => (Source::Envoy, reading.known().map(|it| it.active)),
+            Event::Queue(reading) => (Source::QueueProxy, reading.known().map(|it| it.active)),
+            Event::Sockets(reading) => {
+                let open = reading.known().map(|it| it.established.into());
+                (Source::Sockets, open)
+            }
+            _ => return None,
+        })
+    }
 }
 
 /// A call to Envoy or its agent. The driver retries it with backoff until it succeeds, until it

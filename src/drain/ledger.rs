@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::budget::QUEUE_LAG;
-use crate::inflight::{Cause, EnvoyRequests, QueueRequests, Reading, Sockets};
+use crate::inflight::{Cause, EnvoyRequests, QueueRequests, Reading, Sockets, Source};
 
 /// What all sources together say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,17 +14,6 @@ pub enum Load {
     Idle(Source),
     /// No source can tell.
     Unknown,
-}
-
-/// A source of what is in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// Envoy's clusters.
-    Envoy,
-    /// queue-proxy's metrics.
-    Queue,
-    /// The kernel's sockets.
-    Sockets,
 }
 
 /// The last word of each source.
@@ -121,8 +110,7 @@ impl Ledger {
         self.sockets = Some(reading);
         if let Reading::Known(sockets) = reading {
             self.seen_listening |= sockets.listening > 0;
-            let gone = sockets.listening == 0 && sockets.established == 0;
-            self.gone_in_a_row = if gone {
+            self.gone_in_a_row = if sockets.workload_gone() {
                 (self.gone_in_a_row + 1).min(2)
             } else {
                 0
@@ -141,7 +129,7 @@ impl Ledger {
             return Load::Idle(Source::Envoy);
         }
         if matches!(self.queue, Some(Reading::Known(_))) {
-            return Load::Idle(Source::Queue);
+            return Load::Idle(Source::QueueProxy);
         }
         match self.sockets {
             Some(Reading::Known(sockets)) if sockets.established > 0 => {
@@ -160,10 +148,7 @@ impl Ledger {
 
     /// The last word on the sockets, if they could be read.
     pub fn last_sockets(&self) -> Option<Sockets> {
-        match self.sockets {
-            Some(Reading::Known(sockets)) => Some(sockets),
-            _ => None,
-        }
+        self.sockets.and_then(|reading| reading.known())
     }
 
     /// Whether the workload was there and has gone, in two looks.

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::budget::{POLL_PAUSE, PROXY_AFTER, SETTLE, SETTLE_QUEUE};
 use super::event::{Action, Call, CallResult, Event};
-use super::ledger::{Ledger, Load, Source};
+use super::ledger::{Ledger, Load};
 use super::phases::proxy_told;
 use super::{HookId, Outcome, Phase, Trigger};
 use crate::config::{HoldQueueProxy, Mode, Timing};
+use crate::inflight::Source;
 
 /// Time since the machine was made.
 pub type Now = Duration;
@@ -51,7 +52,6 @@ pub(super) struct Polls {
 /// What is known from the trigger on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Drain {
-    pub(super) trigger: Trigger,
     pub(super) at: Now,
     pub(super) deadline: Now,
     pub(super) mode: Mode,
@@ -99,7 +99,7 @@ impl Zero {
     /// Whether zero has lasted long enough.
     pub(super) fn settled(&self) -> bool {
         let long_enough = match self.source {
-            Source::Queue => SETTLE_QUEUE,
+            Source::QueueProxy => SETTLE_QUEUE,
             Source::Envoy | Source::Sockets => SETTLE,
         };
         self.last.saturating_sub(self.first) >= long_enough
@@ -204,7 +204,7 @@ impl Machine {
             }
             Event::Queue(reading) => {
                 let arrived = self.ledger.queue(now, reading, self.has_mesh());
-                self.looked(now, Source::Queue, arrived);
+                self.looked(now, Source::QueueProxy, arrived);
             }
             Event::Sockets(reading) => {
                 self.ledger.sockets(reading);
@@ -264,7 +264,6 @@ impl Machine {
         self.polls = self.polls.filter(|polls| now < polls.last + POLL_PAUSE);
         let deadline = now + self.settings.timing.longest_drain();
         self.drain = Some(Drain {
-            trigger,
             at: now,
             deadline,
             mode: self.settings.mode,
@@ -329,7 +328,7 @@ impl Machine {
         };
         let empty = sockets.is_some_and(|sockets| sockets.unsent == 0);
         drain.empty = empty.then(|| seen_again(drain.empty, now));
-        let gone = sockets.is_some_and(|it| it.listening == 0 && it.established == 0);
+        let gone = sockets.is_some_and(|sockets| sockets.workload_gone());
         if self.phase == Phase::ReleasingWorkload {
             drain.gone = gone.then(|| seen_again(drain.gone, now));
         }

@@ -108,7 +108,7 @@ impl Machine {
         };
         let fresh = self.looked_at_sockets.is_some_and(|looked| looked > at);
         let lives = match self.ledger.last_sockets() {
-            Some(sockets) if fresh => sockets.listening > 0 || sockets.established > 0,
+            Some(sockets) if fresh => !sockets.workload_gone(),
             _ if now >= at + SIGTERM_LOOK => true,
             _ => return false,
         };
@@ -118,7 +118,7 @@ impl Machine {
             return true;
         }
         let by = at + PROXY_AFTER;
-        let busy = matches!(self.load(), Load::Busy(_));
+        let busy = self.busy() > 0;
         match self.phase {
             Phase::Serving | Phase::ReleasingProxy | Phase::Done => false,
             Phase::ReleasingWorkload if lives && by < drain.proxy_by => {
@@ -149,11 +149,8 @@ impl Machine {
         }
         self.enter(now, Phase::Draining, out);
         let alone = self.mesh == Some(false) && self.polls.is_none();
-        if let Some(drain) = &mut self.drain
-            && self.settings.mode == Mode::Auto
-            && alone
-        {
-            drain.mode = Mode::NoMesh;
+        if self.settings.mode == Mode::Auto && alone {
+            self.with_drain(|drain| drain.mode = Mode::NoMesh);
         }
         if self.has_mesh() {
             out.push(Action::Begin(Call::DrainInbound));
@@ -245,21 +242,13 @@ impl Machine {
     fn proxy_gone(&mut self, now: Now, drain: &Drain, out: &mut Vec<Action>) -> bool {
         match (drain.proxy, drain.mode) {
             (Proxy::Held, Mode::Auto) => return false,
-            (Proxy::Held, Mode::NoMesh) => {
+            (Proxy::Held, Mode::NoMesh | Mode::Annotate) => {
+                let quitting = drain.mode == Mode::Annotate;
                 out.push(Action::ReleaseProxy);
-                self.set_proxy(Proxy::Released {
-                    at: now,
-                    quitting: false,
-                });
-                return true;
-            }
-            (Proxy::Held, Mode::Annotate) => {
-                out.push(Action::ReleaseProxy);
-                out.push(Action::Begin(Call::QuitEnvoy));
-                self.set_proxy(Proxy::Released {
-                    at: now,
-                    quitting: true,
-                });
+                if quitting {
+                    out.push(Action::Begin(Call::QuitEnvoy));
+                }
+                self.set_proxy(Proxy::Released { at: now, quitting });
                 return true;
             }
             (Proxy::Held, Mode::Hold | Mode::Native) => {
@@ -272,9 +261,7 @@ impl Machine {
                     return false;
                 }
                 out.push(Action::Abandon(Call::DrainAgent));
-                if let Some(drain) = &mut self.drain {
-                    proxy_told(now, drain, CallResult::Failed, out);
-                }
+                self.with_drain(|drain| proxy_told(now, drain, CallResult::Failed, out));
                 return true;
             }
             (Proxy::Released { at, quitting }, _) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Action, Call, Event, Machine, Now, Phase, Trigger};
-use crate::inflight::Reading;
+use crate::inflight::Source;
 
 /// The longest report, in bytes. The kubelet reads 4,096 of a termination message, but its status
 /// manager shares 12 KiB among all containers of a pod: with eight, 1,536 are left for each.
@@ -73,9 +73,8 @@ pub struct Recorder {
     pod: String,
     trigger: Option<(Trigger, Now)>,
     phases: Vec<(Phase, Now)>,
-    envoy: Track,
-    queue: Track,
-    sockets: Track,
+    /// In the order of [`Source::ALL`].
+    tracks: [Track; Source::ALL.len()],
     cut: u64,
     hooks: u64,
     envoy_version: String,
@@ -115,17 +114,14 @@ impl Recorder {
 
     /// Takes what the machine was told.
     pub fn saw(&mut self, now: Now, event: &Event) {
-        match *event {
-            Event::Trigger(trigger) if self.trigger.is_none() => {
-                self.trigger = Some((trigger, now));
-                self.envoy = Track::default();
-                self.queue = Track::default();
-                self.sockets = Track::default();
-            }
-            Event::Envoy(reading) => self.envoy.saw(known(reading, |it| it.active)),
-            Event::Queue(reading) => self.queue.saw(known(reading, |it| it.active)),
-            Event::Sockets(reading) => self.sockets.saw(known(reading, |it| it.established.into())),
-            _ => {}
+        if let Event::Trigger(trigger) = *event
+            && self.trigger.is_none()
+        {
+            self.trigger = Some((trigger, now));
+            self.tracks = Default::default();
+        }
+        if let Some((source, in_flight)) = event.look() {
+            self.tracks[source as usize].saw(in_flight);
         }
     }
 
@@ -180,11 +176,9 @@ impl Recorder {
                     at: seconds(at.saturating_sub(began)),
                 })
                 .collect(),
-            in_flight: vec![
-                self.envoy.named("envoy"),
-                self.queue.named("queue-proxy"),
-                self.sockets.named("sockets"),
-            ],
+            in_flight: Source::ALL
+                .map(|source| self.tracks[source as usize].named(source.name()))
+                .to_vec(),
             late: machine.late(),
             cut: self.cut,
             hooks: self.hooks,
@@ -196,13 +190,6 @@ impl Recorder {
                 .map(|(call, reason)| format!("{}: {reason}", call.name()))
                 .collect(),
         }
-    }
-}
-
-fn known<T>(reading: Reading<T>, value: impl Fn(T) -> u64) -> Option<u64> {
-    match reading {
-        Reading::Known(it) => Some(value(it)),
-        Reading::Unknown(_) => None,
     }
 }
 
@@ -230,7 +217,7 @@ mod tests {
     use crate::config::Mode;
     use crate::drain::machine::tests::settings;
     use crate::drain::{HookId, Outcome};
-    use crate::inflight::{Cause, EnvoyRequests};
+    use crate::inflight::{Cause, EnvoyRequests, Reading};
 
     #[test]
     fn peaks_and_last_values_are_those_since_the_trigger() {

@@ -6,9 +6,10 @@ use super::Phase;
 use super::budget::{
     AGENT_MAX, DOOR_LEAD, DOOR_MAX, POLL_PAUSE, PROXY_AFTER, PROXY_MAX, SIGTERM_LOOK,
 };
-use super::ledger::{Load, Source};
+use super::ledger::Load;
 use super::machine::{Drain, Machine, Now, Proxy};
 use crate::config::Mode;
+use crate::inflight::Source;
 
 /// How often each source is to be looked at; `None`: not at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,31 @@ pub mod envoy;
 pub mod queue;
 pub mod sockets;
 
+/// A source of what is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Envoy's inbound clusters.
+    Envoy,
+    /// queue-proxy's own report.
+    QueueProxy,
+    /// The kernel's table of sockets.
+    Sockets,
+}
+
+impl Source {
+    /// All sources, in order.
+    pub const ALL: [Source; 3] = [Source::Envoy, Source::QueueProxy, Source::Sockets];
+
+    /// The source's name in metrics and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Envoy => "envoy",
+            Source::QueueProxy => "queue-proxy",
+            Source::Sockets => "sockets",
+        }
+    }
+}
+
 /// One look at a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reading<T> {
@@ -14,6 +39,16 @@ pub enum Reading<T> {
     Known(T),
     /// The source did not answer, or answered something that cannot be believed.
     Unknown(Cause),
+}
+
+impl<T: Copy> Reading<T> {
+    /// What the source said, if it could be read.
+    pub fn known(&self) -> Option<T> {
+        match *self {
+            Reading::Known(value) => Some(value),
+            Reading::Unknown(_) => None,
+        }
+    }
 }
 
 /// Why a source is unknown.
@@ -62,4 +97,11 @@ pub struct Sockets {
     pub established: u32,
     /// Bytes in the send queues of inbound connections: not yet acknowledged by the peer.
     pub unsent: u64,
+}
+
+impl Sockets {
+    /// Whether the workload is gone: no port listens, and no connection to one is open.
+    pub fn workload_gone(&self) -> bool {
+        self.listening == 0 && self.established == 0
+    }
 }

@@ -20,8 +20,7 @@ use crate::drain::{
 use crate::envoy::http::CallError;
 use crate::envoy::version::Version;
 use crate::hooks::{Board, Notice};
-use crate::inflight::Reading;
-use crate::metrics::{Metrics, Source};
+use crate::metrics::Metrics;
 use crate::signals::{Signal, Signals};
 
 /// Inputs that may wait for the driver.
@@ -212,7 +211,9 @@ impl Driver {
         let now = self.now();
         self.stepped = now;
         self.recorder.saw(now, &event);
-        self.count(&event);
+        if let Some((source, in_flight)) = event.look() {
+            self.metrics.set_in_flight(source, in_flight);
+        }
         if matches!(event, Event::Trigger(_)) && self.triggered.is_none() {
             self.triggered = Some(now);
             self.caller.find_mesh(&mut self.tasks);
@@ -245,19 +246,6 @@ impl Driver {
                  until the deadline; check tidegate.dev/workload-ports, envoy-admin and queue-metrics"
             );
         }
-    }
-
-    fn count(&self, event: &Event) {
-        let (source, in_flight) = match *event {
-            Event::Envoy(Reading::Known(envoy)) => (Source::Envoy, Some(envoy.active)),
-            Event::Envoy(Reading::Unknown(_)) => (Source::Envoy, None),
-            Event::Queue(Reading::Known(queue)) => (Source::QueueProxy, Some(queue.active)),
-            Event::Queue(Reading::Unknown(_)) => (Source::QueueProxy, None),
-            Event::Sockets(Reading::Known(it)) => (Source::Sockets, Some(it.established.into())),
-            Event::Sockets(Reading::Unknown(_)) => (Source::Sockets, None),
-            _ => return,
-        };
-        self.metrics.set_in_flight(source, in_flight);
     }
 
     fn act(&mut self, now: Now, action: Action) {

@@ -69,7 +69,11 @@ fn refused_is_gone_and_any_other_error_is_not() {
         ledger.envoy(at(50), Reading::Unknown(cause));
         assert_eq!(ledger.load(true), Load::Busy(2), "{cause:?}");
         ledger.envoy(at(100), Reading::Unknown(Cause::Refused));
-        assert_eq!(ledger.load(true), Load::Idle(Source::Queue), "{cause:?}");
+        assert_eq!(
+            ledger.load(true),
+            Load::Idle(Source::QueueProxy),
+            "{cause:?}"
+        );
     }
 }
 
@@ -106,7 +110,7 @@ fn without_a_mesh_envoy_is_not_asked() {
     ledger.envoy(at(0), envoy(5, 5));
     assert_eq!(ledger.load(false), Load::Unknown);
     ledger.queue(at(0), queue(0, 0, 1), false);
-    assert_eq!(ledger.load(false), Load::Idle(Source::Queue));
+    assert_eq!(ledger.load(false), Load::Idle(Source::QueueProxy));
 }
 
 #[test]
