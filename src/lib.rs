@@ -4,6 +4,7 @@
 //! The binary is a thin shell over this library. `drain` holds the pure state machine, `inflight`
 //! the pure parsers of what is in flight; `run` wires them to sockets, signals and Envoy.
 
+mod certs;
 pub mod cli;
 pub mod config;
 pub mod control;
@@ -13,6 +14,7 @@ pub mod drain;
 pub mod envoy;
 pub mod exit;
 pub mod fetch;
+pub mod gate;
 pub mod hooks;
 pub mod inflight;
 pub mod inject;

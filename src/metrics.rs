@@ -9,6 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry};
 
 use crate::drain::{Call, CallResult, Phase};
+use crate::gate;
 use crate::inflight::Source;
 
 #[cfg(test)]
@@ -69,6 +70,8 @@ pub struct Metrics {
     admin_calls: [[Counter; CallResult::ALL.len()]; Call::ALL.len()],
     drain_seconds: Seconds,
     drain_deadline: Family<Labels<0>, Seconds>,
+    /// Where the gate's figures go.
+    pub(crate) gate: gate::Slot,
     /// Hooks answered.
     pub hooks_answered: Counter,
     /// Hooks whose waiter hung up before the answer.
@@ -147,6 +150,7 @@ impl Metrics {
                 "drain_deadline_seconds",
                 "Left until the deadline of the drain; absent before the trigger",
             ),
+            gate: gate::Slot::register(r),
             registry,
         };
         metrics.set_phase(Phase::Serving);

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::certs::{Look, Store};
 use super::metrics::Metrics;
 use super::server::{self, Shared};
+use crate::certs::{Look, Store};
 use crate::telemetry::Rfc3339;
 
 /// How long answers on the health port get to leave.

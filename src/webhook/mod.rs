@@ -11,7 +11,6 @@
 //! thousands a second. Health, metrics and the certificate's files have the other, so that neither
 //! keeps the other waiting. A review has no side effects, in a dry run or otherwise.
 
-mod certs;
 mod health;
 mod limits;
 mod metrics;
@@ -32,17 +31,17 @@ use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls;
 
-pub use certs::{CertError, Files, Pair};
+pub use crate::certs::{CertError, Files, Pair};
 pub use limits::Limits;
 pub use review::{Answered, Malformed, Mutate, Mutation, Outcome, answer};
 pub use routes::PATH;
 
+use crate::certs::{self, Store};
 use crate::config::LogFormat;
 use crate::inject::{self, Cluster};
 use crate::net;
 use crate::signals::{self, Signal, Signals};
 use crate::{exit, telemetry};
-use certs::Store;
 use metrics::Metrics;
 use routes::Reviewer;
 use server::{Shared, Stage};
@@ -141,7 +140,7 @@ impl Webhook {
             health,
             addr,
             health_addr,
-            tls: server::tls(store.serving())?,
+            tls: certs::acceptor(store.serving(), &["http/1.1"])?,
             store,
             options,
             mutate,

@@ -12,14 +12,11 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{self, ServerConfig};
 
-use super::certs::{Resolver, Serving};
 use super::limits::Limits;
 use super::metrics::Metrics;
 use super::routes::Reviewer;
+use crate::certs::Serving;
 use crate::metrics::Format;
 use crate::net::{self, Answer, Reading, Stream, text, typed};
 
@@ -119,16 +116,6 @@ where
 }
 
 // ===== reviews =====
-
-/// TLS 1.2 and 1.3, by ring; each handshake gets the certificate that is served at its time.
-pub(super) fn tls(serving: watch::Receiver<Serving>) -> Result<TlsAcceptor, rustls::Error> {
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_protocol_versions(&[&TLS13, &TLS12])?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(Resolver(serving)));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
 
 /// Serves reviews until [`Stage::Finishing`]; whoever is in flight then has `within`.
 pub(super) async fn reviews(

@@ -1,4 +1,4 @@
-//! The serving certificate and its key: read as one generation, looked at again by content, the last
+//! A serving certificate and its key: read as one generation, looked at again by content, the last
 //! good pair kept.
 //!
 //! A mounted Secret changes by the swap of one symbolic link under both files, so a reader may see the
@@ -12,12 +12,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
 use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::version::{TLS12, TLS13};
 use yasna::models::TaggedDerValue;
 use yasna::tags::{TAG_GENERALIZEDTIME, TAG_UTCTIME};
 use yasna::{ASN1Error, ASN1ErrorKind, BERReader, BERReaderSeq, Tag};
@@ -174,11 +176,11 @@ fn read(path: &Path) -> Result<Vec<u8>, CertError> {
 }
 
 /// The pair that is served, or why there is none.
-pub(super) type Serving = Result<Arc<Pair>, String>;
+pub(crate) type Serving = Result<Arc<Pair>, String>;
 
 /// What a look at the files found.
 #[derive(Debug)]
-pub(super) enum Look {
+pub(crate) enum Look {
     /// What is served already.
     Same,
     /// A new pair, served from now on.
@@ -188,7 +190,7 @@ pub(super) enum Look {
 }
 
 /// Looks at the files, and keeps the last pair that was good.
-pub(super) struct Store {
+pub(crate) struct Store {
     files: Files,
     /// What the pair that is served was read from.
     contents: Option<Contents>,
@@ -197,7 +199,7 @@ pub(super) struct Store {
 
 impl Store {
     /// Has not looked yet.
-    pub(super) fn new(files: Files) -> Store {
+    pub(crate) fn new(files: Files) -> Store {
         let (serving, _) = watch::channel(Err("the certificate has not been read".to_owned()));
         Store {
             files,
@@ -207,12 +209,12 @@ impl Store {
     }
 
     /// The pair that is served, as it changes.
-    pub(super) fn serving(&self) -> watch::Receiver<Serving> {
+    pub(crate) fn serving(&self) -> watch::Receiver<Serving> {
         self.serving.subscribe()
     }
 
     /// Looks at the files; blocks for as long as reading them takes.
-    pub(super) fn look(&mut self, now: SystemTime) -> Look {
+    pub(crate) fn look(&mut self, now: SystemTime) -> Look {
         match self.try_look(now) {
             Ok(look) => look,
             Err(error) => {
@@ -239,13 +241,26 @@ impl Store {
 
 /// Gives each handshake the pair that is served at its time; none, and the handshake fails.
 #[derive(Debug)]
-pub(super) struct Resolver(pub(super) watch::Receiver<Serving>);
+struct Resolver(watch::Receiver<Serving>);
 
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let serving = self.0.borrow();
         serving.as_ref().ok().map(|pair| pair.key.clone())
     }
+}
+
+/// TLS 1.2 and 1.3, by ring; each handshake gets the certificate that is served at its time.
+pub(crate) fn acceptor(
+    serving: watch::Receiver<Serving>,
+    protocols: &[&str],
+) -> Result<TlsAcceptor, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&TLS13, &TLS12])?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(Resolver(serving)));
+    config.alpn_protocols = protocols.iter().map(|p| p.as_bytes().to_vec()).collect();
+    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 // ===== X.509 =====
