@@ -112,6 +112,7 @@ pub fn parse(
             svg: demo.get_one("svg").cloned(),
             real_time: demo.get_flag("real-time"),
             envoy: demo.get_one("envoy").cloned(),
+            gate: demo.get_flag("gate"),
         })),
         // clap lets nothing else through: a command is required, and these are all.
         _ => Err(Answer::Refused(command().render_help().to_string())),
@@ -349,6 +350,12 @@ fn demonstration() -> clap::Command {
                 .help("Take as long as a real pod takes, instead of scaling time down"),
         )
         .arg(file("envoy", "PATH").help("Use this Envoy in the place of the stand-in"))
+        .arg(
+            Arg::new("gate")
+                .long("gate")
+                .action(ArgAction::SetTrue)
+                .help("Put Tidegate's gate between Envoy and queue-proxy"),
+        )
 }
 
 fn json() -> Arg {

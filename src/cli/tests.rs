@@ -68,8 +68,8 @@ fn a_bad_value_exits_64_and_names_it() {
     assert_eq!(
         text,
         "error: --min-drain \"10\": a bare number has no unit; write 10s or 10m\n\
-         error: TIDEGATE_GATE=\"http\": needs the gate, which this release does not have; use off \
-         or leave it unset (annotation tidegate.dev/gate)\n"
+         error: TIDEGATE_GATE=\"http\": a gate has ports: set gate-ports, like 8012:18012, or use off \
+         (annotation tidegate.dev/gate)\n"
     );
 }
 
@@ -176,10 +176,11 @@ fn demo_takes_its_options() {
             svg,
             real_time,
             envoy,
-        }) => (json, svg, real_time, envoy),
+            gate,
+        }) => (json, svg, real_time, envoy, gate),
         other => panic!("{other:?}"),
     };
-    assert_eq!(demo(&["demo"]), (false, None, false, None));
+    assert_eq!(demo(&["demo"]), (false, None, false, None, false));
     assert_eq!(
         demo(&[
             "demo",
@@ -187,13 +188,15 @@ fn demo_takes_its_options() {
             "--svg",
             "a.svg",
             "--real-time",
-            "--envoy=/bin/envoy"
+            "--envoy=/bin/envoy",
+            "--gate"
         ]),
         (
             true,
             Some(PathBuf::from("a.svg")),
             true,
-            Some(PathBuf::from("/bin/envoy"))
+            Some(PathBuf::from("/bin/envoy")),
+            true
         )
     );
 }

@@ -17,14 +17,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use address::Address;
+pub use ports::GatePort;
 pub use reader::ConfigError;
 pub use warnings::warnings;
 
 use reader::Reader;
-use settings::{HOOK_PORT, Values, WORKLOAD_PORTS};
+use settings::{GATE, GATE_PORTS, HOOK_PORT, Values, WORKLOAD_PORTS};
 
 /// Where the kubelet puts the file that it reads as the termination message.
 pub const DEFAULT_REPORT_PATH: &str = "/dev/termination-log";
+
+/// What switches a feature off.
+pub(crate) const OFF: &str = "off";
 
 /// All that `tidegate run` needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +49,14 @@ pub struct Config {
     pub queue_metrics: Address,
     /// What becomes of a hold that queue-proxy itself asks for.
     pub hold_queue_proxy: HoldQueueProxy,
+    /// What the revision speaks.
+    pub workload_protocol: Protocol,
+    /// The proxy in front of queue-proxy.
+    pub gate: Gate,
+    /// Its ports, and where each leads; not empty where there is a gate.
+    pub gate_ports: Vec<GatePort>,
+    /// The folder of the certificate by which it ends TLS; without one TLS passes as it is.
+    pub gate_tls: Option<PathBuf>,
     /// Where the drain report is written; the kubelet reads it as the termination message.
     pub report_path: PathBuf,
     /// How log lines look.
@@ -62,6 +74,9 @@ pub struct Timing {
     pub margin: Duration,
     /// A cap of one's own on the drain; the deadline is the shorter of this and `grace - margin`.
     pub max_drain: Option<Duration>,
+    /// How long, from the trigger, the gate's upgraded connections and tunnels may hold the drain; as
+    /// long as anything else where it is not said.
+    pub upgrade_grace: Option<Duration>,
     /// From the trigger to the first call to Envoy.
     pub announce_delay: Duration,
     /// The shortest drain, from the trigger.
@@ -96,12 +111,32 @@ pub enum Mode {
 /// What becomes of a hold that queue-proxy itself asks for (`?container=queue-proxy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HoldQueueProxy {
-    /// Answered at once, as `Never`, until the gate can tell which streams queue-proxy would cut.
+    /// Answered at once, unless streams are open that queue-proxy would cut; then once they have ended.
     Auto,
     /// Held like a user container's.
     Always,
     /// Answered at once.
     Never,
+}
+
+/// What a revision speaks, by the name of its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP/1: queue-proxy waits for its requests, and cuts upgraded connections.
+    Http1,
+    /// HTTP/2 without TLS: queue-proxy cuts all that it has.
+    H2c,
+}
+
+/// The proxy in front of queue-proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Gate {
+    /// There is none.
+    Off,
+    /// It counts requests, streams and upgraded connections.
+    Http,
+    /// It counts connections.
+    Tcp,
 }
 
 /// How log lines look.
@@ -154,7 +189,38 @@ impl Config {
                 ),
             );
         }
+        check_gate(&values, &mut reader);
         reader.finish(assemble(values))
+    }
+}
+
+/// That a gate has ports, and none of another's.
+fn check_gate(values: &Values, reader: &mut Reader<'_>) {
+    let (Some(Gate::Http | Gate::Tcp), Some(gate)) = (values.gate, &values.gate_ports) else {
+        return;
+    };
+    if gate.is_empty() {
+        let ports = GATE_PORTS.name;
+        reader.refuse(
+            &GATE,
+            &format!("a gate has ports: set {ports}, like 8012:18012, or use off"),
+        );
+    }
+    for GatePort { listen, upstream } in gate {
+        if values.hook_port == Some(*listen) {
+            let hook = HOOK_PORT.name;
+            reader.refuse(&GATE_PORTS, &format!("{listen} is the {hook}; use another"));
+        }
+        let workload = values.workload_ports.as_ref();
+        if workload.is_some_and(|ports| ports.contains(listen)) {
+            reader.refuse(
+                &WORKLOAD_PORTS,
+                &format!(
+                    "{listen} is the gate's, which never goes before Tidegate; write {upstream} in its \
+                     place"
+                ),
+            );
+        }
     }
 }
 
@@ -180,24 +246,26 @@ fn assemble(values: Values) -> Option<Config> {
         restart_hold,
         upgrade_grace,
         hold_queue_proxy,
+        workload_protocol,
         wrap_queue_proxy,
         gate,
+        gate_ports,
+        gate_tls,
         hook_port,
         report_path,
         log_format,
         log_level,
     } = values;
-    // Only checked: the first is the injector's, of the others this release knows one value.
+    // Only checked: the first is the injector's, of the other this release knows one value.
     inject?;
-    upgrade_grace?;
     wrap_queue_proxy?;
-    gate?;
     Some(Config {
         mode: mode?,
         timing: Timing {
             grace: grace?,
             margin: margin?,
             max_drain: max_drain?,
+            upgrade_grace: upgrade_grace?,
             announce_delay: announce_delay?,
             min_drain: min_drain?,
             quiet: quiet?,
@@ -212,6 +280,10 @@ fn assemble(values: Values) -> Option<Config> {
         agent: agent?,
         queue_metrics: queue_metrics?,
         hold_queue_proxy: hold_queue_proxy?,
+        workload_protocol: workload_protocol?,
+        gate: gate?,
+        gate_ports: gate_ports?,
+        gate_tls: gate_tls?,
         report_path: report_path?,
         log_format: log_format?,
         log_level: log_level?,
@@ -266,6 +338,33 @@ impl HoldQueueProxy {
             HoldQueueProxy::Auto => "auto",
             HoldQueueProxy::Always => "always",
             HoldQueueProxy::Never => "never",
+        }
+    }
+}
+
+impl Protocol {
+    /// All protocols.
+    pub const ALL: [Protocol; 2] = [Protocol::Http1, Protocol::H2c];
+
+    /// The protocol's name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Http1 => "http1",
+            Protocol::H2c => "h2c",
+        }
+    }
+}
+
+impl Gate {
+    /// All kinds.
+    pub const ALL: [Gate; 3] = [Gate::Off, Gate::Http, Gate::Tcp];
+
+    /// The kind's name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Gate::Off => OFF,
+            Gate::Http => "http",
+            Gate::Tcp => "tcp",
         }
     }
 }

@@ -17,6 +17,23 @@ pub enum PortError {
     /// `,`.
     #[error("an empty list; write ports with commas between, like 8012,8022,8080")]
     Empty,
+    /// `8012`, `8012:8012`.
+    #[error("{0:?} is not a port and where it leads; write two different ones, like 8012:18012")]
+    NotAPair(String),
+    /// `8012:1,8012:2`, `8012:8013,8013:1`.
+    #[error(
+        "port {0} listens twice; give the gate each port once, and lead none to the gate itself"
+    )]
+    Twice(u16),
+}
+
+/// A port of the gate, and where it leads: another of the pod's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GatePort {
+    /// Where the gate listens.
+    pub listen: u16,
+    /// Where queue-proxy, or whoever serves, listens.
+    pub upstream: u16,
 }
 
 /// Reads the port of the hooks.
@@ -51,6 +68,33 @@ pub fn list(text: &str) -> Result<Vec<u16>, PortError> {
     }
     if ports.is_empty() {
         return Err(PortError::Empty);
+    }
+    Ok(ports)
+}
+
+/// Reads the gate's ports, `LISTEN:UPSTREAM` with commas between; none of an empty text.
+///
+/// # Errors
+///
+/// On what is no pair of ports, and where two servers would have the same port.
+pub fn gate(text: &str) -> Result<Vec<GatePort>, PortError> {
+    let items = text.split(',').map(str::trim);
+    let mut ports: Vec<GatePort> = Vec::new();
+    for item in items.filter(|item| !item.is_empty()) {
+        let not_a_pair = || PortError::NotAPair(item.to_owned());
+        let (listen, upstream) = item.split_once(':').ok_or_else(not_a_pair)?;
+        let (listen, upstream) = (port(listen.trim())?, port(upstream.trim())?);
+        if listen == upstream {
+            return Err(not_a_pair());
+        }
+        let clash = |other: &GatePort| other.listen == listen || other.upstream == listen;
+        if ports.iter().any(clash) {
+            return Err(PortError::Twice(listen));
+        }
+        if ports.iter().any(|other| other.listen == upstream) {
+            return Err(PortError::Twice(upstream));
+        }
+        ports.push(GatePort { listen, upstream });
     }
     Ok(ports)
 }
@@ -109,6 +153,21 @@ mod tests {
         assert_eq!(list("80,0"), Err(PortError::NotAPort("0".to_owned())));
         assert_eq!(list(""), Err(PortError::Empty));
         assert_eq!(list(" , "), Err(PortError::Empty));
+    }
+
+    #[test]
+    fn a_gate_leads_each_of_its_ports_elsewhere() {
+        let pair = |listen, upstream| GatePort { listen, upstream };
+        assert_eq!(gate(""), Ok(vec![]));
+        let two = Ok(vec![pair(8012, 18012), pair(8112, 18012)]);
+        assert_eq!(gate(" 8012:18012, 8112 : 18012,"), two);
+        for text in ["8012", "8012:8012", "8012:"] {
+            assert!(gate(text).is_err(), "{text}");
+        }
+        assert_eq!(gate("8012:0"), Err(PortError::NotAPort("0".to_owned())));
+        for text in ["8012:1,8012:2", "8013:1,8012:8013", "8012:8013,8013:1"] {
+            assert!(matches!(gate(text), Err(PortError::Twice(_))), "{text}");
+        }
     }
 
     #[test]

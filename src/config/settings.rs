@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::reader::Reader;
 use super::{
-    Address, DEFAULT_REPORT_PATH, HoldQueueProxy, LogFormat, Mode, address, duration, ports,
+    Address, DEFAULT_REPORT_PATH, Gate, GatePort, HoldQueueProxy, LogFormat, Mode, OFF, Protocol,
+    address, duration, ports,
 };
 use crate::telemetry;
 
@@ -185,10 +186,10 @@ settings! {
         default: Fallback::Text("30s"),
         hint: "DURATION",
         used_by: UsedBy::Run,
-        help: "From the pod's deletion: after this, new requests no longer prolong the drain, only \
-               those in flight.",
+        help: "From the pod's deletion: after this, where a mesh or the gate can refuse new requests, \
+               they no longer prolong the drain; only those in flight do.",
     };
-    MAX_DRAIN, max_drain: Option<Duration> = max_drain, Setting {
+    MAX_DRAIN, max_drain: Option<Duration> = optional(duration::parse), Setting {
         name: "max-drain",
         default: Fallback::Rule("grace - margin"),
         hint: "DURATION",
@@ -225,13 +226,13 @@ settings! {
         used_by: UsedBy::Run,
         help: "The longest that the hook of a container's restart is held.",
     };
-    UPGRADE_GRACE, upgrade_grace: () = upgrade_grace, Setting {
+    UPGRADE_GRACE, upgrade_grace: Option<Duration> = optional(duration::parse), Setting {
         name: "upgrade-grace",
         default: Fallback::Rule("max-drain"),
         hint: "DURATION",
         used_by: UsedBy::Run,
-        help: "How long WebSockets and tunnels may hold the drain. Needs the gate: not in this \
-               release, leave it unset.",
+        help: "From the pod's deletion: how long WebSockets and tunnels through the gate may hold the \
+               drain. Then they are closed, politely.",
     };
     HOLD_QUEUE_PROXY, hold_queue_proxy: HoldQueueProxy =
         |text| choice(text, &HoldQueueProxy::ALL, HoldQueueProxy::name),
@@ -240,8 +241,18 @@ settings! {
         default: Fallback::Text("auto"),
         hint: "WHEN",
         used_by: UsedBy::Run,
-        help: "auto, always or never: keep queue-proxy's SIGTERM back until the pod is drained, if \
-               its preStop asks for it. auto does not, in this release.",
+        help: "auto, always or never: keep queue-proxy's SIGTERM back. auto does while streams are \
+               open that queue-proxy would cut (h2c, WebSockets), always until the pod is drained.",
+    };
+    WORKLOAD_PROTOCOL, workload_protocol: Protocol =
+        |text| choice(text, &Protocol::ALL, Protocol::name),
+    Setting {
+        name: "workload-protocol",
+        default: Fallback::Text("http1"),
+        hint: "PROTOCOL",
+        used_by: UsedBy::Run,
+        help: "http1 or h2c: what the revision speaks, by the name of its port. The injector writes \
+               it.",
     };
     WRAP_QUEUE_PROXY, wrap_queue_proxy: () = wrap_queue_proxy, Setting {
         name: "wrap-queue-proxy",
@@ -251,13 +262,29 @@ settings! {
         help: "queue-proxy's entrypoint, to run it under a wrapper that ends it once drained. Only \
                off in this release.",
     };
-    GATE, gate: () = gate, Setting {
+    GATE, gate: Gate = |text| choice(text, &Gate::ALL, Gate::name), Setting {
         name: "gate",
         default: Fallback::Text(OFF),
         hint: "GATE",
-        used_by: UsedBy::Injection,
-        help: "off, http or tcp: a proxy in front of queue-proxy that counts exactly. Only off in \
-               this release.",
+        used_by: UsedBy::Run,
+        help: "off, http or tcp: a proxy in front of queue-proxy that counts exactly: http counts \
+               requests, streams and WebSockets, tcp counts connections, idle ones too.",
+    };
+    GATE_PORTS, gate_ports: Vec<GatePort> = ports::gate, Setting {
+        name: "gate-ports",
+        default: Fallback::Rule("by queue-proxy's ports"),
+        hint: "PORTS",
+        used_by: UsedBy::Run,
+        help: "The gate's ports and where each leads, like 8012:18012, with commas between. The \
+               injector writes them and moves queue-proxy; by hand, move it by QUEUE_SERVING_PORT.",
+    };
+    GATE_TLS, gate_tls: Option<PathBuf> = optional(path), Setting {
+        name: "gate-tls",
+        default: Fallback::Rule("TLS passes as it is"),
+        hint: "FOLDER",
+        used_by: UsedBy::Run,
+        help: "The folder of tls.crt and tls.key by which the gate ends TLS. The injector mounts \
+               queue-proxy's own there.",
     };
     HOOK_PORT, hook_port: u16 = ports::hook_port, Setting {
         name: "hook-port",
@@ -316,9 +343,6 @@ pub fn settings_table() -> String {
 
 // ===== values =====
 
-/// What switches a feature off.
-const OFF: &str = "off";
-
 /// One of a few words.
 fn choice<T: Copy>(text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T, String> {
     match all.iter().find(|value| name(**value) == text) {
@@ -339,17 +363,13 @@ fn inject(text: &str) -> Result<Option<bool>, &'static str> {
     }
 }
 
-fn max_drain(text: &str) -> Result<Option<Duration>, duration::DurationError> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    duration::parse(text).map(Some)
-}
-
-fn upgrade_grace(text: &str) -> Result<(), &'static str> {
-    match text {
-        "" => Ok(()),
-        _ => Err("needs the gate, which this release does not have; leave it unset"),
+/// A value that may be left out.
+fn optional<T, E>(
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> impl FnOnce(&str) -> Result<Option<T>, E> {
+    |text| match text {
+        "" => Ok(None),
+        _ => parse(text).map(Some),
     }
 }
 
@@ -357,16 +377,6 @@ fn wrap_queue_proxy(text: &str) -> Result<(), &'static str> {
     match text {
         OFF => Ok(()),
         _ => Err("needs the wrapper, which this release does not have; use off or leave it unset"),
-    }
-}
-
-fn gate(text: &str) -> Result<(), &'static str> {
-    match text {
-        OFF => Ok(()),
-        "http" | "tcp" => {
-            Err("needs the gate, which this release does not have; use off or leave it unset")
-        }
-        _ => Err("unknown; use off, the gate's http and tcp are not in this release"),
     }
 }
 

@@ -51,6 +51,7 @@ fn the_defaults_are_the_documented_ones() {
             grace: seconds(30),
             margin: seconds(3),
             max_drain: None,
+            upgrade_grace: None,
             announce_delay: seconds(3),
             min_drain: seconds(10),
             quiet: seconds(5),
@@ -65,6 +66,10 @@ fn the_defaults_are_the_documented_ones() {
         agent: tcp("127.0.0.1:15020"),
         queue_metrics: tcp("127.0.0.1:9090"),
         hold_queue_proxy: HoldQueueProxy::Auto,
+        workload_protocol: Protocol::Http1,
+        gate: Gate::Off,
+        gate_ports: vec![],
+        gate_tls: None,
         report_path: PathBuf::from("/dev/termination-log"),
         log_format: LogFormat::Json,
         log_level: "info".to_owned(),
@@ -79,7 +84,7 @@ fn every_setting_reaches_its_place() {
             ("inject", "true"),
             ("mode", "no-mesh"),
             ("grace", "300s"),
-            ("workload-ports", "8080,8012"),
+            ("workload-ports", "8080,18013"),
             ("envoy-admin", "unix:/run/envoy.sock"),
             ("agent", "[::1]:1"),
             ("queue-metrics", "localhost:2"),
@@ -93,8 +98,12 @@ fn every_setting_reaches_its_place() {
             ("confirm", "18s"),
             ("restart-hold", "19s"),
             ("hold-queue-proxy", "always"),
+            ("workload-protocol", "h2c"),
             ("wrap-queue-proxy", "off"),
-            ("gate", "off"),
+            ("gate", "http"),
+            ("gate-ports", "8013:18013"),
+            ("gate-tls", "/tls"),
+            ("upgrade-grace", "20s"),
             ("hook-port", "20022"),
             ("report-path", "/tmp/report"),
             ("log-format", "text"),
@@ -109,6 +118,7 @@ fn every_setting_reaches_its_place() {
             grace: seconds(300),
             margin: seconds(16),
             max_drain: Some(seconds(15)),
+            upgrade_grace: Some(seconds(20)),
             announce_delay: seconds(11),
             min_drain: seconds(12),
             quiet: seconds(13),
@@ -118,11 +128,18 @@ fn every_setting_reaches_its_place() {
             restart_hold: seconds(19),
         },
         hook_port: 20022,
-        workload_ports: vec![8080, 8012],
+        workload_ports: vec![8080, 18013],
         envoy_admin: Address::Unix(PathBuf::from("/run/envoy.sock")),
         agent: Address::Tcp("[::1]:1".parse().unwrap()),
         queue_metrics: Address::Tcp("127.0.0.1:2".parse().unwrap()),
         hold_queue_proxy: HoldQueueProxy::Always,
+        workload_protocol: Protocol::H2c,
+        gate: Gate::Http,
+        gate_ports: vec![GatePort {
+            listen: 8013,
+            upstream: 18013,
+        }],
+        gate_tls: Some(PathBuf::from("/tls")),
         report_path: PathBuf::from("/tmp/report"),
         log_format: LogFormat::Text,
         log_level: "warn,tidegate=debug".to_owned(),
@@ -174,6 +191,16 @@ fn every_word_of_a_choice_is_read_and_documented() {
         let read = with_flag("hold-queue-proxy", when.name()).map(|c| c.hold_queue_proxy);
         assert_eq!(read, Ok(when));
         assert!(row("hold-queue-proxy").contains(when.name()));
+    }
+    for gate in Gate::ALL {
+        let flags = [("gate", gate.name()), ("gate-ports", "7012:7013")];
+        assert_eq!(resolve(&flags, &[]).map(|config| config.gate), Ok(gate));
+        assert!(row("gate").contains(gate.name()));
+    }
+    for protocol in Protocol::ALL {
+        let read = with_flag("workload-protocol", protocol.name()).map(|c| c.workload_protocol);
+        assert_eq!(read, Ok(protocol));
+        assert!(row("workload-protocol").contains(protocol.name()));
     }
     for format in LogFormat::ALL {
         let read = with_flag("log-format", format.name()).map(|config| config.log_format);
@@ -230,7 +257,7 @@ fn an_error_names_the_setting_by_where_it_came_from() {
 #[test]
 fn all_bad_settings_are_told_at_once() {
     let error = resolve(
-        &[("gate", "http"), ("hook-port", "8022")],
+        &[("gate", "udp"), ("hook-port", "8022")],
         &[
             ("TIDEGATE_QUIET", "-5s"),
             ("TIDEGATE_MODE", "hodl"),
@@ -250,7 +277,7 @@ fn all_bad_settings_are_told_at_once() {
         ),
         ("TIDEGATE_AGENT=\"unix:/run/agent.sock\"", "host:port"),
         ("TIDEGATE_QUIET=\"-5s\"", "negative"),
-        ("--gate \"http\"", "off"),
+        ("--gate \"udp\"", "off, http, tcp"),
         ("--hook-port \"8022\"", "queue-proxy's admin port"),
     ]) {
         assert!(line.starts_with(name) && line.contains(cure), "{line}");
@@ -261,7 +288,7 @@ fn all_bad_settings_are_told_at_once() {
 fn a_bad_value_is_refused_in_every_setting_that_can_have_one() {
     for setting in SETTINGS {
         // Any text is a path.
-        if setting.name != "report-path" {
+        if !["report-path", "gate-tls"].contains(&setting.name) {
             let text = problem(setting.name, "\u{fffd}");
             assert!(text.starts_with(&setting.flag()), "{text}");
         }
@@ -269,18 +296,22 @@ fn a_bad_value_is_refused_in_every_setting_that_can_have_one() {
 }
 
 #[test]
-fn features_of_other_releases_are_known_and_refused() {
-    for (name, value, needs) in [
-        ("gate", "http", "the gate"),
-        ("gate", "tcp", "the gate"),
-        ("upgrade-grace", "30s", "the gate"),
-        ("wrap-queue-proxy", "/ko-app/queue", "the wrapper"),
-    ] {
-        let text = problem(name, value);
-        assert!(text.contains(&format!("needs {needs}")), "{text}");
-        assert!(text.contains("leave it unset"), "{text}");
-    }
-    assert!(problem("gate", "udp").contains("use off"));
+fn a_feature_of_another_release_is_known_and_refused() {
+    let text = problem("wrap-queue-proxy", "/ko-app/queue");
+    assert!(text.contains("needs the wrapper"), "{text}");
+}
+
+#[test]
+fn a_gate_has_ports_and_none_of_anothers() {
+    let refused = |flags: &[(&str, &str)]| resolve(flags, &[]).unwrap_err().to_string();
+    assert!(refused(&[("gate", "http")]).contains("like 8012:18012"));
+    let text = refused(&[("gate", "tcp"), ("gate-ports", "8012:18012")]);
+    assert!(text.starts_with("workload-ports"), "{text}");
+    assert!(text.contains("write 18012 in its place"), "{text}");
+    let text = refused(&[("gate", "tcp"), ("gate-ports", "18022:7012")]);
+    assert!(text.contains("18022 is the hook-port"), "{text}");
+    // Where there is none, they do not matter.
+    assert!(with_flag("gate-ports", "8012:18012").is_ok());
 }
 
 #[test]

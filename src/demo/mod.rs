@@ -8,9 +8,9 @@
 
 mod chart;
 mod scenario;
-mod scene;
+pub mod scene;
 mod sidecar;
-mod svg;
+pub mod svg;
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -36,6 +36,8 @@ pub struct Options {
     pub real_time: bool,
     /// A real Envoy in the stand-in's place.
     pub envoy: Option<PathBuf>,
+    /// Tidegate's gate between Envoy and queue-proxy.
+    pub gate: bool,
 }
 
 /// Both runs, as `--json` prints them.
@@ -55,15 +57,20 @@ struct Tally {
     /// From the deletion until the last container had gone, in modelled seconds: `--real-time` and
     /// a scaled run print the same.
     gone_s: f64,
+    /// From the last byte of the last request until the app's hook was answered, in milliseconds that
+    /// are not modelled; absent without Tidegate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hooks_ms: Option<f64>,
 }
 
 impl Tally {
     fn of(scene: &Scene) -> Tally {
-        let gone_s = (scene.gone * 10.0).round() / 10.0;
+        let rounded = |value: f64| (value * 10.0).round() / 10.0;
         Tally {
             sent: scene.sent,
             lost: scene.lost,
-            gone_s,
+            gone_s: rounded(scene.gone),
+            hooks_ms: scene.released_ms().map(rounded),
         }
     }
 }
@@ -77,6 +84,7 @@ pub fn main(options: Options) -> u8 {
         svg,
         real_time,
         envoy,
+        gate,
     } = options;
     if let Some(program) = &envoy
         && let Err(error) = executable(program)
@@ -89,7 +97,7 @@ pub fn main(options: Options) -> u8 {
     } else {
         Scale::new(SCALE)
     };
-    let scenes = match play(scale, envoy, json) {
+    let scenes = match play(scale, envoy, gate, json) {
         Ok(Some(scenes)) => scenes,
         Ok(None) => return exit::INTERRUPTED,
         Err(error) => {
@@ -123,13 +131,18 @@ pub fn main(options: Options) -> u8 {
 }
 
 /// Plays both runs; `None` after SIGINT. What the runs started ends with the runtime.
-fn play(scale: Scale, envoy: Option<PathBuf>, quiet: bool) -> Result<Option<[Scene; 2]>, Error> {
+fn play(
+    scale: Scale,
+    envoy: Option<PathBuf>,
+    gate: bool,
+    quiet: bool,
+) -> Result<Option<[Scene; 2]>, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
         let mut signals = signals::install()?;
-        let stage = Stage::new(scale, envoy)?;
+        let stage = Stage::new(scale, envoy, gate)?;
         let both = async {
             progress(quiet, "a pod goes down without Tidegate ...");
             let without = stage.without().await?;

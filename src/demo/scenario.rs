@@ -3,17 +3,17 @@
 //! Classic istio-proxy with its default 5 s drain, STRICT mTLS: the kubelet's plaintext hook on 8022
 //! is reset, so the app gets SIGTERM at once.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::scene::{Kind, Row, Scene, Span};
+use self::sight::Sight;
+use super::scene::Scene;
 use super::sidecar;
-use crate::config::{Address, Config, ConfigError, Mode, Timing};
-use crate::drain::Phase;
+use crate::config::{self, Address, Config, ConfigError, GatePort, Mode, Timing};
 use crate::exit;
 use crate::run::RunError;
 use crate::standin::front::Fault;
@@ -36,8 +36,8 @@ const SHORT_BYTES: u64 = 1_000;
 const SLOW_BYTES: u64 = 100_000;
 /// `pilot-agent wait --periodMillis`.
 const WAIT_PERIOD: Duration = Duration::from_millis(100);
-/// Longest part of a loss's reason that fits beside a bar.
-const REASON_MAX: usize = 16;
+
+mod sight;
 
 /// Why there was no demo.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +71,7 @@ impl Error {
 pub(super) struct Stage {
     scale: Scale,
     envoy: Option<PathBuf>,
+    gate: bool,
     directory: Directory,
 }
 
@@ -93,8 +94,26 @@ struct Pod {
     agent: agent::Handle,
 }
 
+/// The user container's name.
+const APP: &str = "user-container";
+
+/// A port of the gate's that Envoy can be told before the gate is there, which knows Envoy's own:
+/// taken until then.
+struct Reserved(TcpListener);
+
+impl Reserved {
+    fn new() -> std::io::Result<Reserved> {
+        TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map(Reserved)
+    }
+
+    fn port(&self) -> std::io::Result<u16> {
+        Ok(self.0.local_addr()?.port())
+    }
+}
+
 impl Stage {
-    pub(super) fn new(scale: Scale, envoy: Option<PathBuf>) -> Result<Stage, Error> {
+    /// `gate`: whether Tidegate's gate is in the path.
+    pub(super) fn new(scale: Scale, envoy: Option<PathBuf>, gate: bool) -> Result<Stage, Error> {
         let directory = std::env::temp_dir().join(format!("tidegate-demo-{}", std::process::id()));
         if envoy.is_some() {
             std::fs::create_dir_all(&directory)?;
@@ -102,13 +121,14 @@ impl Stage {
         Ok(Stage {
             scale,
             envoy,
+            gate,
             directory: Directory(directory),
         })
     }
 
     /// The pod as Knative and Istio make it.
     pub(super) async fn without(&self) -> Result<Scene, Error> {
-        let pod = self.pod().await?;
+        let pod = self.pod(None).await?;
         let strict = front::start(ANY_PORT, pod.queue_proxy.admin, Fault::Reset).await?;
         let hook = PreStop::http(strict.addr, "/wait-for-drain");
         let containers = pod.containers(hook, PreStop::None);
@@ -129,8 +149,12 @@ impl Stage {
 
     /// The same pod with Tidegate injected.
     pub(super) async fn with(&self) -> Result<Scene, Error> {
-        let pod = self.pod().await?;
-        let sidecar = sidecar::start(self.config(&pod)?).await?;
+        let reserved = self.gate.then(Reserved::new).transpose()?;
+        let gate = reserved.as_ref().map(Reserved::port).transpose()?;
+        let pod = self.pod(gate).await?;
+        let config = self.config(&pod, gate)?;
+        drop(reserved);
+        let sidecar = sidecar::start(config).await?;
         let (hooks, scale) = (sidecar.hooks, self.scale);
         let hook = PreStop::http(hooks, "/wait-for-drain?container=user-container");
         let hold = PreStop::exec(move || async move {
@@ -151,7 +175,11 @@ impl Stage {
             deleted,
         };
         let mut scene = sight.scene(
-            "with Tidegate",
+            if self.gate {
+                "with the gate"
+            } else {
+                "with Tidegate"
+            },
             clients.finish().await,
             &kubelet,
             gone,
@@ -163,7 +191,8 @@ impl Stage {
         Ok(scene)
     }
 
-    async fn pod(&self) -> Result<Pod, Error> {
+    /// `gate`: the port of the gate that is to stand in front of queue-proxy.
+    async fn pod(&self, gate: Option<u16>) -> Result<Pod, Error> {
         let scale = self.scale;
         let app = app::start(app::Config::default()).await?;
         let config = queue_proxy::Config {
@@ -171,7 +200,10 @@ impl Stage {
             ..queue_proxy::Config::new(app.addr)
         };
         let queue_proxy = queue_proxy::start(config).await?;
-        let (envoy, inbound, admin) = self.proxy(queue_proxy.serving).await?;
+        let upstream = gate.map_or(queue_proxy.serving, |port| {
+            SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+        });
+        let (envoy, inbound, admin) = self.proxy(upstream).await?;
         let agent = agent::start(agent::Config {
             scale,
             ..agent::Config::new(envoy, admin)
@@ -205,12 +237,13 @@ impl Stage {
     }
 
     /// Tidegate's defaults, scaled, with the pod's addresses.
-    fn config(&self, pod: &Pod) -> Result<Config, Error> {
+    fn config(&self, pod: &Pod, gate: Option<u16>) -> Result<Config, Error> {
         let defaults = Config::resolve(|_| None, |_| None)?;
         let Timing {
             grace: _,
             margin,
             max_drain,
+            upgrade_grace,
             announce_delay,
             min_drain,
             quiet,
@@ -227,12 +260,17 @@ impl Stage {
             queue_proxy.metrics,
             pod.app.addr,
         ];
+        let gate_port = |listen| GatePort {
+            listen,
+            upstream: queue_proxy.serving.port(),
+        };
         Ok(Config {
             mode: Mode::Hold,
             timing: Timing {
                 grace: real(GRACE),
                 margin: real(margin),
                 max_drain: max_drain.map(real),
+                upgrade_grace: upgrade_grace.map(real),
                 announce_delay: real(announce_delay),
                 min_drain: real(min_drain),
                 quiet: real(quiet),
@@ -246,6 +284,8 @@ impl Stage {
             envoy_admin: Address::Tcp(pod.admin),
             agent: Address::Tcp(pod.agent.addr),
             queue_metrics: Address::Tcp(queue_proxy.metrics),
+            gate: gate.map_or(config::Gate::Off, |_| config::Gate::Http),
+            gate_ports: gate.map(gate_port).into_iter().collect(),
             report_path: PathBuf::from("/dev/null"),
             ..defaults
         })
@@ -312,7 +352,7 @@ impl Stage {
 impl Pod {
     fn containers(&self, app_hook: PreStop, proxy_hook: PreStop) -> Vec<Container> {
         vec![
-            Container::regular("user-container", self.app.process.clone(), app_hook),
+            Container::regular(APP, self.app.process.clone(), app_hook),
             Container::regular(
                 "queue-proxy",
                 self.queue_proxy.process.clone(),
@@ -363,131 +403,3 @@ impl Clients {
         }
     }
 }
-
-/// Turns instants into modelled seconds after the deletion.
-struct Sight {
-    scale: Scale,
-    deleted: Instant,
-}
-
-impl Sight {
-    fn at(&self, instant: Instant) -> f64 {
-        match instant.checked_duration_since(self.deleted) {
-            Some(after) => self.scale.modelled(after).as_secs_f64(),
-            None => -self.scale.modelled(self.deleted - instant).as_secs_f64(),
-        }
-    }
-
-    fn scene(
-        &self,
-        title: &'static str,
-        seen: Seen,
-        events: &[Event],
-        gone: Instant,
-        phases: Vec<(Phase, Instant)>,
-    ) -> Scene {
-        let begins = -LEAD.as_secs_f64();
-        let Seen {
-            tally,
-            mut others,
-            slow_began,
-        } = seen;
-        others.sort_by_key(|ended| match ended.what {
-            What::Slow(length) => (0, length),
-            What::Idle => (1, Duration::ZERO),
-        });
-        let (mut sent, mut lost) = (tally.sent, tally.lost);
-        let mut why = tally
-            .losses
-            .first()
-            .map(|loss| loss.reason.clone())
-            .unwrap_or_default();
-        let mut rows = vec![self.load_row(begins, &tally)];
-        for ended in &others {
-            match &ended.outcome {
-                Outcome::Ok => sent += 1,
-                Outcome::Elsewhere => {}
-                Outcome::Lost(reason) => {
-                    (sent, lost) = (sent + 1, lost + 1);
-                    why.clone_from(reason);
-                }
-            }
-            rows.push(self.row(ended, begins, self.at(slow_began)));
-        }
-        let mut names: Vec<&str> = Vec::new();
-        for event in events {
-            if !names.contains(&event.container.as_str()) {
-                names.push(&event.container);
-            }
-        }
-        names.sort_by_key(|name| ORDER.iter().position(|known| known == name));
-        for name in names {
-            let own = events.iter().filter(|event| event.container == name);
-            let own: Vec<_> = own
-                .map(|event| (self.at(event.at), event.what.clone()))
-                .collect();
-            rows.push(Row::container(name, begins, &own));
-        }
-        let phases = phases
-            .into_iter()
-            .map(|(phase, at)| (phase, self.at(at)))
-            .collect();
-        Scene {
-            title,
-            sent,
-            lost,
-            gone: self.at(gone),
-            rows,
-            phases,
-            why,
-        }
-    }
-
-    fn load_row(&self, begins: f64, tally: &load::Tally) -> Row {
-        let ends = ENDPOINT_LAG.as_secs_f64();
-        Row {
-            label: "steady load".to_owned(),
-            spans: vec![Span {
-                from: begins,
-                to: ends,
-                kind: Kind::Request,
-            }],
-            cuts: tally
-                .losses
-                .iter()
-                .map(|loss| self.at(loss.at).min(ends))
-                .collect(),
-            note: format!("{} of {} lost", tally.lost, tally.sent),
-        }
-    }
-
-    fn row(&self, ended: &Ended, begins: f64, slow_began: f64) -> Row {
-        let at = self.at(ended.at);
-        let (label, from, kind) = match ended.what {
-            What::Idle => ("idle keep-alive".to_owned(), begins, Kind::Idle),
-            What::Slow(length) => (
-                format!("{} s request", length.as_secs()),
-                slow_began,
-                Kind::Request,
-            ),
-        };
-        let (cuts, note) = match (&ended.outcome, kind) {
-            (Outcome::Ok, Kind::Idle) => (vec![], format!("closed at {at:.1}")),
-            (Outcome::Ok, _) => (vec![], format!("whole at {at:.1}")),
-            (Outcome::Elsewhere, _) => (vec![], "refused".to_owned()),
-            (Outcome::Lost(reason), _) if reason.len() <= REASON_MAX => {
-                (vec![at], format!("cut at {at:.1}: {reason}"))
-            }
-            (Outcome::Lost(_), _) => (vec![at], format!("cut at {at:.1}")),
-        };
-        Row {
-            label,
-            spans: vec![Span { from, to: at, kind }],
-            cuts,
-            note,
-        }
-    }
-}
-
-/// Containers from top to bottom.
-const ORDER: [&str; 4] = ["user-container", "queue-proxy", "istio-proxy", "tidegate"];

@@ -1,26 +1,35 @@
 //! What a run was, in modelled seconds after the pod's deletion: what the charts draw.
 
+use std::time::Duration;
+
 use crate::drain::Phase;
 use crate::standin::kubelet::What;
 
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Scene {
-    pub(super) title: &'static str,
-    pub(super) sent: u64,
-    pub(super) lost: u64,
+pub struct Scene {
+    /// Above its bars.
+    pub title: &'static str,
+    /// Requests.
+    pub sent: u64,
+    /// Those that were lost or cut.
+    pub lost: u64,
     /// When the last container had gone.
-    pub(super) gone: f64,
-    pub(super) rows: Vec<Row>,
+    pub gone: f64,
+    /// From the last byte of the last request until the app's hook was answered: not modelled, but as
+    /// long as it took. Absent where Tidegate was not there.
+    pub released: Option<Duration>,
+    /// Its bars, from top to bottom.
+    pub rows: Vec<Row>,
     /// Tidegate's phases; empty where it was not there.
-    pub(super) phases: Vec<(Phase, f64)>,
+    pub phases: Vec<(Phase, f64)>,
     /// The first loss, in words.
-    pub(super) why: String,
+    pub why: String,
 }
 
 impl Scene {
     /// The line under the chart.
-    pub(super) fn summary(&self) -> String {
+    pub fn summary(&self) -> String {
         let Scene {
             title,
             sent,
@@ -28,14 +37,25 @@ impl Scene {
             gone,
             ..
         } = self;
-        format!(
+        let mut line = format!(
             "{:<18}{sent} sent, {lost} lost, pod gone after {gone:.1} s",
             format!("{title}:")
-        )
+        );
+        if let Some(released) = self.released_ms() {
+            line.push_str(&format!(
+                ", hooks answered {released:.0} ms after the last byte"
+            ));
+        }
+        line
+    }
+
+    /// [`Scene::released`] in milliseconds.
+    pub(super) fn released_ms(&self) -> Option<f64> {
+        self.released.map(|released| released.as_secs_f64() * 1e3)
     }
 
     /// When its first bar begins.
-    pub(super) fn begins(&self) -> f64 {
+    pub fn begins(&self) -> f64 {
         let starts = self
             .rows
             .iter()
@@ -46,25 +66,31 @@ impl Scene {
 
 /// One bar.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
-    pub(super) label: String,
-    pub(super) spans: Vec<Span>,
+pub struct Row {
+    /// On its left.
+    pub label: String,
+    /// What it is made of.
+    pub spans: Vec<Span>,
     /// When requests were cut.
-    pub(super) cuts: Vec<f64>,
-    pub(super) note: String,
+    pub cuts: Vec<f64>,
+    /// On its right.
+    pub note: String,
 }
 
 /// A stretch of a bar.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Span {
-    pub(super) from: f64,
-    pub(super) to: f64,
-    pub(super) kind: Kind,
+pub struct Span {
+    /// When it begins.
+    pub from: f64,
+    /// When it ends.
+    pub to: f64,
+    /// What it means.
+    pub kind: Kind,
 }
 
 /// What a stretch means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
     /// Requests are under way.
     Request,
     /// A connection is open and idle.
@@ -79,7 +105,7 @@ pub(super) enum Kind {
 
 impl Row {
     /// A container's bar from what the kubelet saw of it, `events` in order of time.
-    pub(super) fn container(name: &str, begins: f64, events: &[(f64, What)]) -> Row {
+    pub fn container(name: &str, begins: f64, events: &[(f64, What)]) -> Row {
         let mut row = Row {
             label: name.to_owned(),
             spans: Vec::new(),

@@ -21,7 +21,7 @@ const LETTER: f64 = 11.0;
 const CROSS: f64 = 8.0;
 
 /// Draws the runs on one time axis.
-pub(super) fn draw(scenes: &[Scene]) -> String {
+pub fn draw(scenes: &[Scene]) -> String {
     let from = scenes.iter().map(Scene::begins).fold(0.0, f64::min);
     let to = scenes.iter().map(|scene| scene.gone).fold(1.0, f64::max);
     let x = move |at: f64| LEFT + (at - from) / (to - from) * (WIDTH - LEFT - RIGHT);
@@ -99,6 +99,7 @@ impl Svg {
             sent,
             lost,
             gone,
+            released: _,
             rows,
             phases,
             why: _,
@@ -111,7 +112,10 @@ impl Svg {
             title,
         );
         let right = format!(r#" text-anchor="end" font-weight="600" fill="{colour}""#);
-        let summary = format!("{sent} sent, {lost} lost, pod gone after {gone:.1} s");
+        let mut summary = format!("{sent} sent, {lost} lost, pod gone after {gone:.1} s");
+        if let Some(released) = scene.released_ms() {
+            summary.push_str(&format!(", hooks {released:.0} ms after the last byte"));
+        }
         self.text(WIDTH - MARGIN, top + 18.0, &right, &summary);
 
         let bars = top + HEAD;
@@ -253,7 +257,8 @@ mod tests {
         let svg = draw(&scenes);
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         assert!(svg.contains("a &lt; b &amp; c"));
-        assert!(svg.contains("9 sent, 2 lost, pod gone after 30.0 s"));
+        assert!(svg.contains("9 sent, 2 lost, pod gone after 30.0 s</text>"));
+        assert!(svg.contains("pod gone after 40.0 s, hooks 12 ms after the last byte</text>"));
         assert!(svg.contains("d draining 3.0"));
         let crosses = svg.matches(CUT).count();
         assert!(crosses >= 3, "two cuts and the legend: {crosses}");

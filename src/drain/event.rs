@@ -1,7 +1,10 @@
 //! What the drain's state machine is told and what it asks for.
 
 use super::{HookId, Outcome, Phase, Trigger};
-use crate::inflight::{EnvoyRequests, QueueRequests, Reading, Sockets, Source};
+use crate::gate::engine::Stage;
+use crate::inflight::{
+    EnvoyRequests, EnvoyUpgrades, GateRequests, QueueRequests, Reading, Sockets, Source,
+};
 
 /// What can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,10 +25,19 @@ pub enum Event {
     Trigger(Trigger),
     /// A look at Envoy.
     Envoy(Reading<EnvoyRequests>),
+    /// A look at Envoy's upgraded connections.
+    Upgrades(Reading<EnvoyUpgrades>),
     /// A look at queue-proxy.
     Queue(Reading<QueueRequests>),
     /// A look at the sockets.
     Sockets(Reading<Sockets>),
+    /// A look at the gate.
+    Gate(GateRequests),
+    /// [`Action::CloseGate`] was carried out.
+    GateClosed {
+        /// Whether it is closed; else something was in flight.
+        closed: bool,
+    },
     /// Whether there is a mesh in this pod: an Envoy or an agent that answers.
     Mesh {
         /// `false` only where both refuse.
@@ -58,6 +70,7 @@ impl Event {
                 let open = reading.known().map(|it| it.established.into());
                 (Source::Sockets, open)
             }
+            Event::Gate(requests) => (Source::Gate, Some(requests.active)),
             _ => return None,
         })
     }
@@ -145,6 +158,11 @@ pub enum Action {
     Begin(Call),
     /// Stop trying a call.
     Abandon(Call),
+    /// Bring the gate to this stage.
+    Gate(Stage),
+    /// Close the gate if nothing is in flight in it, at once, and say so by
+    /// [`Event::GateClosed`].
+    CloseGate,
     /// The workload is released: `in_flight` requests are cut by it (0 when drained).
     WorkloadReleased {
         /// What ended the drain.

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::budget::QUEUE_LAG;
-use crate::inflight::{Cause, EnvoyRequests, QueueRequests, Reading, Sockets, Source};
+use super::budget::{GATE_LOOKS, QUEUE_LAG};
+use crate::inflight::{
+    Cause, EnvoyRequests, EnvoyUpgrades, GateRequests, QueueRequests, Reading, Sockets, Source,
+};
 
 /// What all sources together say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,11 +27,20 @@ pub struct Ledger {
     envoy_held: u64,
     envoy_total: Option<u64>,
     envoy_recent: RecentMax,
+    upgrades: Option<Reading<EnvoyUpgrades>>,
     queue: Option<Reading<QueueRequests>>,
     queue_held: u64,
     /// There is traffic to queue-proxy that does not come through Envoy.
     past_envoy: bool,
     queue_report: Option<u64>,
+    gate: Option<GateRequests>,
+    gate_recent: RecentMax,
+    /// The most that was in it since Envoy was last read.
+    gate_since_look: u64,
+    /// What Envoy held, when it was last read, beyond that.
+    past_gate: u64,
+    /// Looks at Envoy since the gate last held anything.
+    envoy_looks: u8,
     sockets: Option<Reading<Sockets>>,
     seen_listening: bool,
     gone_in_a_row: u8,
@@ -40,8 +51,11 @@ impl Ledger {
     /// Takes a look at Envoy; returns how many requests have arrived since the one before.
     pub fn envoy(&mut self, now: Duration, reading: Reading<EnvoyRequests>) -> u64 {
         self.envoy = Some(reading);
+        self.envoy_looks = self.envoy_looks.saturating_add(1).min(GATE_LOOKS);
         match reading {
             Reading::Known(EnvoyRequests { active, total }) => {
+                self.past_gate = active.saturating_sub(self.gate_since_look);
+                self.gate_since_look = self.gate.map_or(0, |gate| gate.active);
                 let arrived = match self.envoy_total {
                     None => 0,
                     Some(before) if total >= before => total - before,
@@ -58,10 +72,74 @@ impl Ledger {
             }
             Reading::Unknown(Cause::Refused) => {
                 self.envoy_held = 0;
+                self.past_gate = 0;
                 0
             }
             Reading::Unknown(_) => 0,
         }
+    }
+
+    /// Takes a look at the gate; returns how many requests it saw arrive, where Envoy, which takes no
+    /// probe of the kubelet for one, cannot tell. `strict`: what came and went between two looks is
+    /// to be followed by a look at Envoy.
+    pub fn gate(&mut self, now: Duration, requests: GateRequests, mesh: bool, strict: bool) -> u64 {
+        let before = self.gate.replace(requests);
+        let arrived = before.map_or(0, |before| requests.total.saturating_sub(before.total));
+        let between = before.map_or(0, |before| before.active) + arrived;
+        let most = requests.active.max(between);
+        self.gate_recent.push(now, most);
+        self.gate_since_look = self.gate_since_look.max(most);
+        if requests.active > 0 || before.is_none() || (strict && arrived > 0) {
+            self.envoy_looks = 0;
+        }
+        if mesh && matches!(self.envoy, Some(Reading::Known(_))) {
+            return 0;
+        }
+        self.late += arrived;
+        arrived
+    }
+
+    /// Something was in flight in it at a moment when none was thought to be.
+    pub fn gate_was_busy(&mut self) {
+        self.envoy_looks = 0;
+    }
+
+    /// What was in the gate at the last look that queue-proxy would cut.
+    pub fn gate_streams(&self) -> Option<u64> {
+        self.gate.map(|gate| gate.streams)
+    }
+
+    /// Whether the gate holds nothing, and nobody has shown more than what came through it. Envoy may
+    /// not have been asked since.
+    pub fn gate_idle(&self) -> bool {
+        let idle = self.gate.is_some_and(|gate| gate.active == 0);
+        let others = if self.envoy_looks == 0 {
+            self.past_gate > 0
+        } else {
+            self.envoy_busy()
+        };
+        idle && !others && self.queue_held == 0
+    }
+
+    /// Whether the gate holds nothing, and a look at Envoy that began after that is still to come.
+    pub fn gate_unconfirmed(&self) -> bool {
+        let idle = self.gate.is_some_and(|gate| gate.active == 0);
+        idle && self.envoy_looks < GATE_LOOKS
+    }
+
+    /// Takes a look at Envoy's upgraded connections.
+    pub fn take_upgrades(&mut self, reading: Reading<EnvoyUpgrades>) {
+        self.upgrades = Some(reading);
+    }
+
+    /// Nobody has looked at them for a while.
+    pub fn forget_upgrades(&mut self) {
+        self.upgrades = None;
+    }
+
+    /// The last word on Envoy's upgraded connections.
+    pub fn upgrades(&self) -> Option<Reading<EnvoyUpgrades>> {
+        self.upgrades
     }
 
     /// Takes a look at queue-proxy; returns how many requests it saw arrive, where Envoy, which
@@ -75,7 +153,9 @@ impl Ledger {
                 report,
             }) => {
                 let envoy_tells = mesh && matches!(self.envoy, Some(Reading::Known(_)));
-                let (held, recent) = if envoy_tells {
+                let (held, recent) = if let Some(gate) = self.gate {
+                    (gate.active, self.gate_recent.get(now))
+                } else if envoy_tells {
                     (self.envoy_held, self.envoy_recent.get(now))
                 } else {
                     (0, 0)
@@ -91,7 +171,7 @@ impl Ledger {
                     beyond => beyond,
                 };
                 let fresh = self.queue_report.replace(report) != Some(report);
-                if !fresh || envoy_tells {
+                if !fresh || envoy_tells || self.gate.is_some() {
                     return 0;
                 }
                 self.late += arrived;
@@ -120,6 +200,9 @@ impl Ledger {
 
     /// What all sources together say. `mesh`: whether Envoy is in the path at all.
     pub fn load(&self, mesh: bool) -> Load {
+        if let Some(gate) = self.gate {
+            return self.load_with_gate(gate, mesh);
+        }
         let envoy_held = if mesh { self.envoy_held } else { 0 };
         let busy = envoy_held.max(self.queue_held);
         if busy > 0 {
@@ -141,9 +224,32 @@ impl Ledger {
         }
     }
 
+    /// The gate's count is exact; others count for what they have beyond it. Its zero stands once Envoy
+    /// was asked after it, who may have a request that has not reached the gate.
+    fn load_with_gate(&self, gate: GateRequests, mesh: bool) -> Load {
+        let envoy = match self.envoy {
+            _ if !mesh => 0,
+            Some(Reading::Known(envoy)) => envoy.active,
+            Some(Reading::Unknown(_)) | None => self.past_gate,
+        };
+        let busy = gate.active.max(envoy).max(self.queue_held);
+        if busy > 0 {
+            return Load::Busy(busy);
+        }
+        if mesh && self.gate_unconfirmed() {
+            return Load::Unknown;
+        }
+        Load::Idle(Source::Gate)
+    }
+
     /// Whether Envoy said at its last look that it holds requests.
     pub fn envoy_busy(&self) -> bool {
         matches!(self.envoy, Some(Reading::Known(envoy)) if envoy.active > 0)
+    }
+
+    /// Whether nobody listened where Envoy was looked at last.
+    pub fn envoy_gone(&self) -> bool {
+        self.envoy == Some(Reading::Unknown(Cause::Refused))
     }
 
     /// The last word on the sockets, if they could be read.

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use super::budget::{POLL_PAUSE, PROXY_AFTER, SETTLE, SETTLE_QUEUE};
 use super::event::{Action, Call, CallResult, Event};
+use super::holds::Held;
 use super::ledger::{Ledger, Load};
 use super::phases::proxy_told;
 use super::{HookId, Outcome, Phase, Trigger};
-use crate::config::{HoldQueueProxy, Mode, Timing};
+use crate::config::{Gate, HoldQueueProxy, Mode, Protocol, Timing};
+use crate::gate::engine::Stage;
 use crate::inflight::Source;
 
 /// Time since the machine was made.
@@ -23,6 +25,10 @@ pub struct Settings {
     pub timing: Timing,
     /// What becomes of a hold that queue-proxy asks for.
     pub hold_queue_proxy: HoldQueueProxy,
+    /// What the revision speaks.
+    pub workload_protocol: Protocol,
+    /// Whether a gate counts.
+    pub gate: Gate,
 }
 
 /// The state of one drain.
@@ -31,7 +37,7 @@ pub struct Machine {
     pub(super) settings: Settings,
     pub(super) phase: Phase,
     pub(super) since: Now,
-    pub(super) hooks: BTreeMap<HookId, Now>,
+    pub(super) hooks: BTreeMap<HookId, Held>,
     pub(super) drain: Option<Drain>,
     pub(super) ledger: Ledger,
     pub(super) zero: Option<Zero>,
@@ -59,6 +65,12 @@ pub(super) struct Drain {
     /// What was in flight when SIGTERM came.
     pub(super) busy_at_sigterm: u64,
     pub(super) last_arrival: Now,
+    /// Envoy was asked to drain inbound.
+    pub(super) envoy_asked: bool,
+    /// Where the gate was brought to.
+    pub(super) stage: Stage,
+    /// It admits nothing any more, and nothing is in flight in it.
+    pub(super) gate_closed: bool,
     /// The door is closed, or was found to need no closing; looks that found zero since then.
     pub(super) door: Option<u8>,
     /// When the send queues were first seen to be empty, and in how many looks in a row.
@@ -101,6 +113,7 @@ impl Zero {
         let long_enough = match self.source {
             Source::QueueProxy => SETTLE_QUEUE,
             Source::Envoy | Source::Sockets => SETTLE,
+            Source::Gate => Duration::ZERO,
         };
         self.last.saturating_sub(self.first) >= long_enough
     }
@@ -128,6 +141,7 @@ impl Machine {
         let mut out = Vec::new();
         self.absorb(now, event, &mut out);
         while self.advance(now, &mut out) {}
+        self.follow_with_gate(now, &mut out);
         out
     }
 
@@ -182,17 +196,7 @@ impl Machine {
     fn absorb(&mut self, now: Now, event: Event, out: &mut Vec<Action>) {
         match event {
             Event::HookOpened { hook, queue_proxy } => {
-                let held = !queue_proxy || self.settings.hold_queue_proxy == HoldQueueProxy::Always;
-                if self.phase >= Phase::ReleasingWorkload || !held {
-                    out.push(Action::Answer(hook));
-                    return;
-                }
-                if self.drain.is_none() && self.hooks.is_empty() {
-                    // Nothing was looked at meanwhile; what is known is old.
-                    self.ledger = Ledger::default();
-                    self.zero = None;
-                }
-                self.hooks.insert(hook, now);
+                self.hook_opened(now, hook, queue_proxy, out);
             }
             Event::HookClosed { hook } => {
                 self.hooks.remove(&hook);
@@ -202,6 +206,7 @@ impl Machine {
                 let arrived = self.ledger.envoy(now, reading);
                 self.looked(now, Source::Envoy, arrived);
             }
+            Event::Upgrades(reading) => self.ledger.take_upgrades(reading),
             Event::Queue(reading) => {
                 let arrived = self.ledger.queue(now, reading, self.has_mesh());
                 self.looked(now, Source::QueueProxy, arrived);
@@ -211,6 +216,12 @@ impl Machine {
                 self.looked(now, Source::Sockets, 0);
                 self.looked_at_sockets(now);
             }
+            Event::Gate(requests) => {
+                let strict = !self.past_quiet_max(now);
+                let arrived = self.ledger.gate(now, requests, self.has_mesh(), strict);
+                self.looked(now, Source::Gate, arrived);
+            }
+            Event::GateClosed { closed } => self.gate_closed(closed),
             // Once seen, a mesh does not vanish: a dead Envoy is an Envoy all the same.
             Event::Mesh { present } => self.mesh = Some(present || self.mesh == Some(true)),
             Event::Called { call, result } => self.called(now, call, result, out),
@@ -255,8 +266,7 @@ impl Machine {
             }
             return;
         }
-        self.ledger = Ledger::default();
-        self.zero = None;
+        self.forget_looks();
         if self.polls.is_some_and(|polls| polls.restart) {
             out.push(Action::HoldProxy);
         }
@@ -270,6 +280,9 @@ impl Machine {
             sigterm,
             busy_at_sigterm: 0,
             last_arrival: now,
+            envoy_asked: false,
+            stage: Stage::Serving,
+            gate_closed: false,
             door: None,
             empty: None,
             gone: None,
@@ -281,13 +294,18 @@ impl Machine {
         self.enter(now, Phase::Announcing, out);
     }
 
+    pub(super) fn forget_looks(&mut self) {
+        self.ledger = Ledger::default();
+        self.zero = None;
+    }
+
     /// Follows zero over the looks. Only the source that zero rests on prolongs it: an old word of
     /// Envoy's is not made new by a look at queue-proxy. A request that came and went between two
     /// looks breaks it until `quiet-max` is past: a prober that never stops would break it for ever.
+    /// The gate tells of itself when its zero ends, so that any look prolongs that.
     fn looked(&mut self, now: Now, source: Source, arrived: u64) {
         if arrived > 0 {
-            let quiet_max = self.settings.timing.quiet_max;
-            if self.drain.is_none_or(|drain| now < drain.at + quiet_max) {
+            if !self.past_quiet_max(now) {
                 self.zero = None;
             }
             self.with_drain(|drain| drain.last_arrival = now);
@@ -296,11 +314,11 @@ impl Machine {
             // Another source may take over: nothing was in flight by the word of either.
             (Load::Idle(by), Some(zero)) => Some(Zero {
                 source: by,
-                last: if by == source { now } else { zero.last },
+                last: if seen_by(by, source) { now } else { zero.last },
                 ..zero
             }),
-            (Load::Idle(by), _) if by == source => Some(Zero {
-                source,
+            (Load::Idle(by), _) if seen_by(by, source) => Some(Zero {
+                source: by,
                 first: now,
                 last: now,
             }),
@@ -313,9 +331,28 @@ impl Machine {
             *looks = match self.zero {
                 None => 0,
                 Some(zero) if zero.source == source => looks.saturating_add(1),
+                // It is Envoy's door.
+                Some(zero) if zero.source == Source::Gate && source == Source::Envoy => {
+                    looks.saturating_add(1)
+                }
                 Some(_) => *looks,
             };
         }
+    }
+
+    /// Whether new requests have ceased to prolong the drain.
+    fn past_quiet_max(&self, now: Now) -> bool {
+        self.drain
+            .and_then(|drain| self.quiet_max(&drain))
+            .is_some_and(|at| now >= at)
+    }
+
+    /// When new requests cease to prolong the drain. Never where nobody can refuse them: without a mesh
+    /// and a gate they would meet a workload that has gone, and queue-proxy, which tells of them, leaves
+    /// probes out.
+    pub(super) fn quiet_max(&self, drain: &Drain) -> Option<Now> {
+        let door = self.has_mesh() || self.gated();
+        door.then(|| drain.at + self.settings.timing.quiet_max)
     }
 
     fn looked_at_sockets(&mut self, now: Now) {
@@ -354,6 +391,11 @@ impl Machine {
             }
         }
     }
+}
+
+/// Whether a look at `source` shows again a zero that rests on `by`.
+fn seen_by(by: Source, source: Source) -> bool {
+    by == source || by == Source::Gate
 }
 
 /// One more look that found the same: since when, and in how many.

@@ -2,6 +2,8 @@
 
 pub mod budget;
 pub mod event;
+mod gated;
+mod holds;
 pub mod ledger;
 pub mod machine;
 mod phases;

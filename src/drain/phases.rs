@@ -1,13 +1,14 @@
 //! The transitions of the state machine, phase by phase.
 
 use super::budget::{
-    AGENT_MAX, DOOR_LEAD, DOOR_LOOKS, DOOR_MAX, POLL_PAUSE, PROXY_AFTER, PROXY_MAX, SIGTERM_LOOK,
+    AGENT_MAX, DOOR_LEAD, DOOR_LOOKS, DOOR_MAX, KUBELET_MAX, POLL_PAUSE, PROXY_AFTER, SIGTERM_LOOK,
 };
 use super::event::{Action, Call, CallResult};
 use super::ledger::Load;
 use super::machine::{Drain, Machine, Now, Polls, Proxy, Zero};
 use super::{Outcome, Phase};
 use crate::config::Mode;
+use crate::gate::engine::Stage;
 
 impl Machine {
     pub(super) fn settled(&self) -> bool {
@@ -29,6 +30,7 @@ impl Machine {
             self.forget_polls(now, out);
             return false;
         };
+        self.answer_queue_proxy(now, &drain, out);
         if self.phase < Phase::ReleasingWorkload {
             if now >= drain.deadline {
                 self.release_workload(now, Outcome::Deadline, out);
@@ -62,10 +64,10 @@ impl Machine {
     fn answer_restarts(&mut self, now: Now, out: &mut Vec<Action>) {
         let timing = self.settings.timing;
         let zero = self.zero;
-        self.hooks.retain(|hook, opened| {
-            let confirmed = *opened + timing.confirm;
+        self.hooks.retain(|hook, held| {
+            let confirmed = held.opened + timing.confirm;
             let idle = zero.is_some_and(|zero| zero.last >= confirmed);
-            let answered = now >= confirmed && (idle || now >= *opened + timing.restart_hold);
+            let answered = now >= confirmed && (idle || now >= held.opened + timing.restart_hold);
             if answered {
                 out.push(Action::Answer(*hook));
             }
@@ -152,14 +154,14 @@ impl Machine {
         if self.settings.mode == Mode::Auto && alone {
             self.with_drain(|drain| drain.mode = Mode::NoMesh);
         }
-        if self.has_mesh() {
-            out.push(Action::Begin(Call::DrainInbound));
-        }
         true
     }
 
     fn drained(&mut self, now: Now, drain: &Drain, out: &mut Vec<Action>) -> bool {
-        let ended = self.settled() && now >= self.earliest_end(drain);
+        self.drain_inbound(drain, out);
+        // Whether Envoy agrees with the gate shows once the door is closed, which costs nothing then.
+        let zero = self.settled() || self.ledger.gate_idle();
+        let ended = zero && now >= self.earliest_end(drain);
         let last_call = self.has_mesh() && now + DOOR_LEAD >= drain.deadline;
         if !ended && !last_call {
             return false;
@@ -171,6 +173,15 @@ impl Machine {
             self.enter(now, Phase::Flushing, out);
         }
         true
+    }
+
+    /// Asks Envoy to drain, once. From 1.40 on Envoy ends upgraded connections by itself in the last third
+    /// of its drainDuration of 45 s, so that it is not asked while some are known to be open.
+    fn drain_inbound(&mut self, drain: &Drain, out: &mut Vec<Action>) {
+        if self.has_mesh() && !drain.envoy_asked && !self.upgrades_open() {
+            self.with_drain(|drain| drain.envoy_asked = true);
+            out.push(Action::Begin(Call::DrainInbound));
+        }
     }
 
     fn door_closed(&mut self, now: Now, drain: &Drain, out: &mut Vec<Action>) -> bool {
@@ -197,6 +208,10 @@ impl Machine {
         if !empty && now < self.flush_began() + self.settings.timing.flush_max {
             return false;
         }
+        if self.gated() && !drain.gate_closed {
+            out.push(Action::CloseGate);
+            return false;
+        }
         self.release_workload(now, Outcome::Drained, out);
         true
     }
@@ -213,6 +228,7 @@ impl Machine {
                 drain.proxy_by = now + PROXY_AFTER;
             }
         });
+        self.gate_to(Stage::Closed, out);
         out.push(Action::WorkloadReleased { outcome, in_flight });
         out.extend(self.hooks.keys().map(|hook| Action::Answer(*hook)));
         self.hooks.clear();
@@ -266,7 +282,14 @@ impl Machine {
             }
             (Proxy::Released { at, quitting }, _) => {
                 let unseen = self.polls.is_some() && !drain.proxy_saw;
-                if (unseen || quitting) && now < at + PROXY_MAX {
+                if (unseen || quitting) && now < self.proxy_by(drain, at) {
+                    return false;
+                }
+                // A native sidecar is stopped now, and is not to go before: a stop that meets it on its
+                // way out can fail, and the kubelet then leaves istio-proxy alone until the grace period
+                // is over.
+                let native = matches!(drain.mode, Mode::Native | Mode::NoMesh);
+                if native && drain.sigterm.is_none() && now < at + KUBELET_MAX {
                     return false;
                 }
                 if quitting {

@@ -31,7 +31,7 @@ pub struct Report {
     pub seconds: f64,
     /// When each phase began, in seconds after the trigger, in order.
     pub phases: Vec<PhaseAt>,
-    /// In flight by source: `envoy`, `queue-proxy`, `sockets`.
+    /// In flight by source: `envoy`, `queue-proxy`, `sockets`, `gate` where there is one.
     pub in_flight: Vec<SourcePeak>,
     /// Requests that arrived after the trigger.
     pub late: u64,
@@ -177,8 +177,12 @@ impl Recorder {
                 })
                 .collect(),
             in_flight: Source::ALL
-                .map(|source| self.tracks[source as usize].named(source.name()))
-                .to_vec(),
+                .into_iter()
+                .map(|source| (source, self.tracks[source as usize]))
+                // Most pods have no gate.
+                .filter(|(source, track)| *source != Source::Gate || track.peak.is_some())
+                .map(|(source, track)| track.named(source.name()))
+                .collect(),
             late: machine.late(),
             cut: self.cut,
             hooks: self.hooks,
@@ -217,7 +221,7 @@ mod tests {
     use crate::config::Mode;
     use crate::drain::machine::tests::settings;
     use crate::drain::{HookId, Outcome};
-    use crate::inflight::{Cause, EnvoyRequests, Reading};
+    use crate::inflight::{Cause, EnvoyRequests, GateRequests, Reading};
 
     #[test]
     fn peaks_and_last_values_are_those_since_the_trigger() {
@@ -247,6 +251,11 @@ mod tests {
         let mut recorder = Recorder::new(&long);
         let now = Duration::from_secs(9_999_999);
         recorder.saw(now, &Event::Trigger(Trigger::PreStop));
+        let most = Event::Gate(GateRequests {
+            active: u64::MAX,
+            ..GateRequests::default()
+        });
+        recorder.saw(now, &most);
         for phase in Phase::ALL {
             recorder.did(now, &Action::Entered(phase));
         }

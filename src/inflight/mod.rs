@@ -6,6 +6,7 @@
 pub mod envoy;
 pub mod queue;
 pub mod sockets;
+pub mod upgrades;
 
 /// A source of what is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,11 +17,18 @@ pub enum Source {
     QueueProxy,
     /// The kernel's table of sockets.
     Sockets,
+    /// The gate's own count.
+    Gate,
 }
 
 impl Source {
     /// All sources, in order.
-    pub const ALL: [Source; 3] = [Source::Envoy, Source::QueueProxy, Source::Sockets];
+    pub const ALL: [Source; 4] = [
+        Source::Envoy,
+        Source::QueueProxy,
+        Source::Sockets,
+        Source::Gate,
+    ];
 
     /// The source's name in metrics and reports.
     pub fn name(self) -> &'static str {
@@ -28,6 +36,7 @@ impl Source {
             Source::Envoy => "envoy",
             Source::QueueProxy => "queue-proxy",
             Source::Sockets => "sockets",
+            Source::Gate => "gate",
         }
     }
 }
@@ -64,6 +73,8 @@ pub enum Cause {
     Status,
     /// An answer that does not parse, or is empty where it cannot be.
     Malformed,
+    /// The source answers, and does not show this.
+    Hidden,
 }
 
 /// What Envoy says of its inbound clusters (`GET /clusters`).
@@ -73,6 +84,13 @@ pub struct EnvoyRequests {
     pub active: u64,
     /// All that ever arrived: the sum of `rq_total`. Restarts from zero with Envoy.
     pub total: u64,
+}
+
+/// What Envoy says of upgraded connections (`GET /stats`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EnvoyUpgrades {
+    /// WebSockets and other upgraded connections that came in and are open now.
+    pub active: u64,
 }
 
 /// What queue-proxy says of the last whole second (`GET :9090/metrics`).
@@ -86,6 +104,17 @@ pub struct QueueRequests {
     pub arrived: u64,
     /// Which report this is: queue-proxy's uptime when it was made, in milliseconds.
     pub report: u64,
+}
+
+/// What the gate has counted. It is exact, and always known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct GateRequests {
+    /// In flight now, bytes that are still to be written included.
+    pub active: u64,
+    /// Those among them that queue-proxy would cut: h2 streams, upgraded connections and tunnels.
+    pub streams: u64,
+    /// All that ever arrived.
+    pub total: u64,
 }
 
 /// What the kernel says of the pod's TCP sockets (`/proc/net/tcp` and `tcp6`).

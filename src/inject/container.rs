@@ -4,23 +4,37 @@ use serde_json::{Map, Value, json};
 
 use super::mesh::ISTIO_PROXY;
 use super::settings::Computed;
-use super::{CONTAINER, Cluster, Plan, RunAs, read};
+use super::{CONTAINER, Cluster, Plan, RunAs, gate, read};
 use crate::config::settings::{SETTINGS, Setting, UsedBy};
+use crate::config::{Config, Gate};
 
 /// What an image is called that somebody else is to name: Istio's word for it, too.
 const ANY_IMAGE: &str = "auto";
 
+/// What the container follows from.
+pub(super) struct Own<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) computed: &'a Computed,
+    pub(super) config: &'a Config,
+    pub(super) cluster: &'a Cluster,
+}
+
 /// Puts the container into the pod. One that is there already keeps its image, its resources and all
 /// that is not said here.
-pub(super) fn write(
-    after: &mut Value,
-    plan: &Plan,
-    computed: &Computed,
-    cluster: &Cluster,
-    warnings: &mut Vec<String>,
-) {
+pub(super) fn write(after: &mut Value, own: &Own<'_>, warnings: &mut Vec<String>) {
+    let plan = own.plan;
+    let ports = gate::declared(after, own.config);
+    let certificate = gate::certificate(after, own.config);
     let mut container = take(after).unwrap_or_else(|| json!({"name": CONTAINER}));
-    render(&mut container, plan, computed, cluster, warnings);
+    render(&mut container, own, warnings);
+    if !ports.is_empty() {
+        container["ports"] = Value::Array(ports);
+    }
+    if let Some(mount) = certificate {
+        let mounts = read::list(&mut container, "volumeMounts");
+        mounts.retain(|it| it["mountPath"] != mount["mountPath"]);
+        mounts.push(mount);
+    }
     place(after, container, plan.native);
     let ends = after["spec"]["restartPolicy"].as_str().unwrap_or("Always") != "Always";
     if ends && !plan.native {
@@ -34,13 +48,13 @@ pub(super) fn write(
 
 // ===== what it is =====
 
-fn render(
-    container: &mut Value,
-    plan: &Plan,
-    computed: &Computed,
-    cluster: &Cluster,
-    warnings: &mut Vec<String>,
-) {
+fn render(container: &mut Value, own: &Own<'_>, warnings: &mut Vec<String>) {
+    let Own {
+        plan,
+        computed,
+        config,
+        cluster,
+    } = own;
     if container["image"]
         .as_str()
         .is_none_or(|i| i.is_empty() || i == ANY_IMAGE)
@@ -60,10 +74,17 @@ fn render(
     env(read::list(container, "env"), computed);
     if container["resources"].as_object().is_none_or(Map::is_empty) {
         // In the API server's own spelling. The owner's wins.
-        container["resources"] = json!({
-            "requests": {"cpu": "10m", "memory": "16Mi"},
-            "limits": {"cpu": "250m", "memory": "64Mi"},
-        });
+        container["resources"] = match config.gate {
+            Gate::Off => json!({
+                "requests": {"cpu": "10m", "memory": "16Mi"},
+                "limits": {"cpu": "250m", "memory": "64Mi"},
+            }),
+            // All requests go through it: as for queue-proxy, a limit of CPU would be one of theirs.
+            Gate::Http | Gate::Tcp => json!({
+                "requests": {"cpu": "25m", "memory": "32Mi"},
+                "limits": {"memory": "256Mi"},
+            }),
+        };
     }
     // exec, since Istio rewrites the others.
     let pre_stop = json!({"exec": {"command": ["/tidegate", "drain"]}});

@@ -35,7 +35,7 @@ fn hook(container: &str, config: &Config) -> Value {
 pub(super) fn write(after: &mut Value, config: &Config, warnings: &mut Vec<String>) -> Vec<String> {
     let rewrites = mesh::rewritten_probes(after);
     let has_queue = read::container(after, QUEUE_PROXY).is_some();
-    let hold_queue = config.hold_queue_proxy == HoldQueueProxy::Always;
+    let hold_queue = config.hold_queue_proxy != HoldQueueProxy::Never;
     let mut held = Vec::new();
     for container in read::containers_mut(after) {
         let is_queue = read::name(container) == QUEUE_PROXY;
@@ -71,7 +71,7 @@ pub(super) fn write(after: &mut Value, config: &Config, warnings: &mut Vec<Strin
 fn foreign(container: &str, kind: &str, config: &Config) -> String {
     let cure = if container == QUEUE_PROXY {
         format!(
-            "take it out, or leave {} unset",
+            "take it out, or set {} to never",
             HOLD_QUEUE_PROXY.annotation()
         )
     } else {

@@ -27,6 +27,8 @@ pub fn annotate_template(template: &Value, cluster: &Cluster) -> Result<Injectio
         mode: Mode::Auto,
         grace: grace::of(&json!({"spec": {}}), &settings, &mut unused),
         workload_ports: settings.asked_ports(),
+        gate_ports: None,
+        workload_protocol: settings.workload_protocol(),
     };
     let config = settings.resolve(&computed)?;
     let mut warnings = vec![

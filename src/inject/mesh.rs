@@ -2,13 +2,14 @@
 
 mod ports;
 mod proxy_config;
+mod stats;
 
 use serde_json::{Map, Value, json};
 
-use super::settings::Settings;
+use super::settings::{QUEUE_PROXY, Settings};
 use super::{CONTAINER, Cluster, NativeSidecars, Plan, read};
 use crate::config::settings::MODE;
-use crate::config::{Config, Mode};
+use crate::config::{Config, Gate, HoldQueueProxy, Mode, Protocol};
 
 pub(super) use ports::exclude;
 
@@ -186,8 +187,20 @@ pub(super) fn write(
     }
     if plan.mode != Mode::NoMesh {
         exclude(after, config.hook_port, cluster, warnings);
+        if upgrades_matter(after, config) {
+            stats::include(after);
+        }
     }
     proxy_config::warn(after, plan.mode, grace, warnings);
+}
+
+/// Whether Tidegate is to ask Envoy for upgraded connections, so that it knows whether queue-proxy is to
+/// be held. On an h2c revision all that is in flight counts, and the gate counts for itself.
+fn upgrades_matter(pod: &Value, config: &Config) -> bool {
+    read::container(pod, QUEUE_PROXY).is_some()
+        && config.hold_queue_proxy == HoldQueueProxy::Auto
+        && config.gate != Gate::Http
+        && config.workload_protocol == Protocol::Http1
 }
 
 /// The preStop of a classic istio-proxy: it outlives Tidegate, should that crash, and ends by its own

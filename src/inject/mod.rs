@@ -6,6 +6,7 @@
 
 mod container;
 pub mod files;
+mod gate;
 mod grace;
 mod hooks;
 mod knative;
@@ -193,6 +194,19 @@ pub enum Refusal {
         /// Who declares it.
         container: String,
     },
+    /// Another container has one of the gate's ports, or one that queue-proxy is to move to.
+    #[error(
+        "port {port}, which the gate needs, is declared by container {container:?}; set \
+         tidegate.dev/gate-ports to {listen}:PORT with a free one, or tidegate.dev/gate: off"
+    )]
+    GatePortTaken {
+        /// The port.
+        port: u16,
+        /// Where the gate is to listen.
+        listen: u16,
+        /// Who declares it.
+        container: String,
+    },
 }
 
 // ===== the function =====
@@ -244,12 +258,16 @@ pub fn inject(pod: &Value, cluster: &Cluster) -> Result<Injection, Refusal> {
     let mut warnings = Vec::new();
     let grace = grace::of(pod, &settings, &mut warnings);
     let plan = mesh::plan(pod, cluster, &settings, &mut warnings);
+    let gate_ports = gate::ports(pod, &settings);
     let computed = settings::Computed {
         mode: plan.mode,
         grace,
-        workload_ports: settings.workload_ports(&mut warnings),
+        workload_ports: settings.workload_ports(gate_ports.as_deref(), &mut warnings),
+        gate_ports,
+        workload_protocol: settings.workload_protocol(),
     };
     let config = settings.resolve(&computed)?;
+    gate::check(pod, &config)?;
 
     let mut after = pod.clone();
     grace::write(&mut after, grace);
@@ -263,8 +281,15 @@ pub fn inject(pod: &Value, cluster: &Cluster) -> Result<Injection, Refusal> {
         grace.seconds,
         &mut warnings,
     );
-    container::write(&mut after, &plan, &computed, cluster, &mut warnings);
-    status::write(&mut after, &plan, &held, grace.seconds);
+    let own = container::Own {
+        plan: &plan,
+        computed: &computed,
+        config: &config,
+        cluster,
+    };
+    container::write(&mut after, &own, &mut warnings);
+    gate::write(&mut after, &config, &mut warnings);
+    status::write(&mut after, &plan, &config, &held, grace.seconds);
     warnings.extend(crate::config::warnings(&config));
     Ok(Injection {
         patch: patch::diff(pod, &after),

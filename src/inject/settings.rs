@@ -7,20 +7,24 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::grace::Grace;
-use super::{CONTAINER, Cluster, INJECT, Refusal, read};
+use super::{CONTAINER, Cluster, INJECT, Refusal, gate, read};
 use crate::config::settings::{
-    GRACE, HOOK_PORT, MARGIN, MODE, SETTINGS, Setting, UsedBy, WORKLOAD_PORTS,
+    GATE_PORTS, GRACE, HOOK_PORT, MARGIN, MODE, SETTINGS, Setting, UsedBy, WORKLOAD_PORTS,
+    WORKLOAD_PROTOCOL,
 };
-use crate::config::{Config, ConfigError, Mode, duration, ports};
+use crate::config::{Config, ConfigError, Mode, Protocol, duration, ports};
 
 /// queue-proxy's ports: pkg/networking/constants.go.
 const QUEUE_HTTP: u16 = 8012;
+const QUEUE_H2C: &str = "8013";
+/// The same behind the gate.
+const QUEUE_H2C_MOVED: &str = "18013";
 const QUEUE_TLS: u16 = 8112;
 const QUEUE_ADMIN: u16 = 8022;
 const QUEUE_METRICS: u16 = 9090;
 /// Where queue-proxy looks for the certificate that makes it listen for TLS:
 /// pkg/queue/sharedmain/main.go.
-const QUEUE_CERTS: &str = "/var/lib/knative/certs";
+pub(super) const QUEUE_CERTS: &str = "/var/lib/knative/certs";
 pub(super) const QUEUE_PROXY: &str = "queue-proxy";
 
 /// The settings by their environment variables: made once, since every pod asks for all of them.
@@ -38,6 +42,9 @@ pub(super) struct Computed {
     pub(super) grace: Grace,
     /// `None`: nobody declares a port, so that the default holds.
     pub(super) workload_ports: Option<String>,
+    /// `None`: no gate, or none that injection could find ports for.
+    pub(super) gate_ports: Option<String>,
+    pub(super) workload_protocol: String,
 }
 
 impl Computed {
@@ -49,6 +56,10 @@ impl Computed {
             Some(Some(format!("{}s", self.grace.told().as_secs())))
         } else if setting.name == WORKLOAD_PORTS.name {
             Some(self.workload_ports.clone())
+        } else if setting.name == GATE_PORTS.name {
+            self.gate_ports.clone().map(Some)
+        } else if setting.name == WORKLOAD_PROTOCOL.name {
+            Some(Some(self.workload_protocol.clone()))
         } else {
             None
         }
@@ -81,7 +92,8 @@ impl<'a> Settings<'a> {
         read::env(self.own?, &setting.environment()).filter(is_given)
     }
 
-    fn text(&self, setting: &Setting) -> Option<&'a str> {
+    /// What holds of the two.
+    pub(super) fn text(&self, setting: &Setting) -> Option<&'a str> {
         self.literal(setting).or_else(|| self.asked(setting))
     }
 
@@ -109,18 +121,24 @@ impl<'a> Settings<'a> {
     }
 
     /// The ports that listen as long as queue-proxy or a user container lives. Native sidecars' are
-    /// not among them: those outlive Tidegate.
-    pub(super) fn workload_ports(&self, warnings: &mut Vec<String>) -> Option<String> {
+    /// not among them: those outlive Tidegate; nor are the gate's own.
+    pub(super) fn workload_ports(
+        &self,
+        gate: Option<&str>,
+        warnings: &mut Vec<String>,
+    ) -> Option<String> {
         if let Some(asked) = self.asked_ports() {
             return Some(asked);
         }
         let mut found = Vec::new();
         if let Some(queue) = read::container(self.pod, QUEUE_PROXY) {
             let serving = read::env(queue, "QUEUE_SERVING_PORT");
-            found.push(serving.and_then(|p| p.parse().ok()).unwrap_or(QUEUE_HTTP));
+            let serving = serving.and_then(|p| p.parse().ok()).unwrap_or(QUEUE_HTTP);
+            found.push(gate::moved(serving, gate));
             if serves_tls(queue) {
                 let tls = read::env(queue, "QUEUE_SERVING_TLS_PORT");
-                found.push(tls.and_then(|p| p.parse().ok()).unwrap_or(QUEUE_TLS));
+                let tls = tls.and_then(|p| p.parse().ok()).unwrap_or(QUEUE_TLS);
+                found.push(gate::moved_tls(tls, gate));
             }
             found.extend([QUEUE_ADMIN, QUEUE_METRICS]);
         }
@@ -142,6 +160,29 @@ impl<'a> Settings<'a> {
             return None;
         }
         Some(ports.join(","))
+    }
+
+    /// What the revision speaks: what the pod itself says, else what Knative made of its port's name.
+    pub(super) fn workload_protocol(&self) -> String {
+        if let Some(asked) = self.asked(&WORKLOAD_PROTOCOL) {
+            return asked.to_owned();
+        }
+        let Some(queue) = read::container(self.pod, QUEUE_PROXY) else {
+            let default = WORKLOAD_PROTOCOL.default.text();
+            return self
+                .literal(&WORKLOAD_PROTOCOL)
+                .unwrap_or(default)
+                .to_owned();
+        };
+        let h2c = [QUEUE_H2C, QUEUE_H2C_MOVED]
+            .map(Some)
+            .contains(&read::env(queue, "QUEUE_SERVING_PORT"))
+            || read::containers(self.pod)
+                .filter(|c| is_users(c))
+                .flat_map(|c| read::items(&c["ports"]))
+                .any(|port| port["name"] == Protocol::H2c.name());
+        let protocol = if h2c { Protocol::H2c } else { Protocol::Http1 };
+        protocol.name().to_owned()
     }
 
     /// All settings, read as `tidegate run` will read them.
@@ -186,7 +227,7 @@ fn is_given(text: &&str) -> bool {
 }
 
 /// queue-proxy declares its TLS port always, and listens there only with a certificate.
-fn serves_tls(queue: &Value) -> bool {
+pub(super) fn serves_tls(queue: &Value) -> bool {
     read::items(&queue["volumeMounts"]).any(|mount| mount["mountPath"] == QUEUE_CERTS)
 }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::calls::Caller;
-use super::{Ending, poll, settings};
+use super::{Ending, Gate, in_path, poll, settings};
 use crate::config::{Config, DEFAULT_REPORT_PATH};
 use crate::drain::ledger::Load;
 use crate::drain::record::Recorder;
@@ -58,6 +58,7 @@ pub(super) struct Driver {
     board: watch::Sender<Board>,
     phase: watch::Sender<Phase>,
     pace: watch::Sender<Polling>,
+    gate: Option<Arc<dyn Gate>>,
     caller: Caller,
     last_error: BTreeMap<Call, CallError>,
     tasks: JoinSet<()>,
@@ -72,6 +73,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(
         config: &Config,
+        gate: Option<Arc<dyn Gate>>,
         metrics: Arc<Metrics>,
         board: watch::Sender<Board>,
         phase: watch::Sender<Phase>,
@@ -80,6 +82,9 @@ impl Driver {
         let (pace, pace_of) = watch::channel(Polling::default());
         let mut tasks = JoinSet::new();
         poll::spawn(config, &pace_of, &inputs_to, &mut tasks);
+        if let Some(gate) = gate.clone() {
+            in_path::watch_idle(gate, pace_of, inputs_to.clone(), &mut tasks);
+        }
         let pod = rustix::system::uname()
             .nodename()
             .to_string_lossy()
@@ -94,6 +99,7 @@ impl Driver {
             board,
             phase,
             pace,
+            gate,
             caller: Caller::new(config, inputs_to),
             last_error: BTreeMap::new(),
             tasks,
@@ -219,6 +225,7 @@ impl Driver {
             self.caller.find_mesh(&mut self.tasks);
         }
         let before = self.machine.phase();
+        let held_before = self.machine.queue_proxy_held();
         for action in self.machine.step(now, event) {
             self.recorder.did(now, &action);
             self.act(now, action);
@@ -226,6 +233,13 @@ impl Driver {
         while self.tasks.try_join_next().is_some() {}
         self.publish(now);
         self.warn_if_blind(now);
+        let held = self.machine.queue_proxy_held();
+        if held != held_before {
+            tracing::info!(
+                held,
+                "queue-proxy is held while streams are open that it would cut"
+            );
+        }
         if self.machine.phase() != before {
             self.write_report(now);
         }
@@ -263,6 +277,20 @@ impl Driver {
                     let error = self.last_error.get(&call);
                     let reason = error.map_or("no answer yet", |error| error.name());
                     self.recorder.failed(call, reason);
+                }
+            }
+            Action::Gate(stage) => {
+                if let Some(gate) = &self.gate {
+                    gate.stage(stage);
+                }
+            }
+            Action::CloseGate => {
+                // Without one there is nothing to admit.
+                let closed = self.gate.as_ref().is_none_or(|gate| gate.close_if_idle());
+                self.step(Event::GateClosed { closed });
+                if let Some(gate) = self.gate.as_ref().filter(|_| !closed) {
+                    let look = gate.look();
+                    self.step(Event::Gate(look));
                 }
             }
             Action::WorkloadReleased { outcome, in_flight } => {
@@ -318,6 +346,7 @@ impl Driver {
         let status = serde_json::json!({
             "phase": phase.name(),
             "hooks_held": self.machine.hooks_held(),
+            "queue_proxy_held": self.machine.queue_proxy_held(),
             "deadline_in": left,
             "drain": self.recorder.report(now, &self.machine),
         });

@@ -5,6 +5,7 @@
 
 mod calls;
 mod driver;
+mod in_path;
 mod poll;
 
 use std::io;
@@ -20,7 +21,8 @@ use crate::drain::{Phase, Settings};
 use crate::hooks::{self, Board};
 use crate::metrics::Metrics;
 use crate::signals::{self, Signals};
-use crate::{exit, net, telemetry};
+use crate::{exit, gate, net, telemetry};
+pub use in_path::Gate;
 
 /// Notices of the hook server that may wait for the driver: one for each of its connections.
 const NOTICES: usize = 4_096;
@@ -37,6 +39,9 @@ pub enum RunError {
     /// The hook port cannot be bound.
     #[error(transparent)]
     Bind(#[from] hooks::BindError),
+    /// There can be no gate.
+    #[error(transparent)]
+    Gate(#[from] gate::BindError),
     /// A thread, a runtime or a signal handler cannot be had.
     #[error("cannot start: {0}; raise the container's limits of threads and open files")]
     Start(#[from] io::Error),
@@ -51,28 +56,57 @@ pub struct Ending {
     pub interrupted: bool,
 }
 
-/// The sidecar, with its port bound and nothing served yet.
+/// The gate, before it serves.
+enum InPath {
+    Nothing,
+    Bound(Box<gate::Bound>),
+    Given(Arc<dyn Gate>),
+}
+
+/// The sidecar, with its ports bound and nothing served yet.
 pub struct Sidecar {
     config: Config,
     hooks: hooks::Bound,
     phase: watch::Sender<Phase>,
+    gate: InPath,
 }
 
 impl Sidecar {
-    /// Binds the hook port.
+    /// Binds the hook port, and the gate's where there is one.
     pub fn bind(config: Config) -> Result<Sidecar, RunError> {
         let hooks = hooks::Bound::bind(config.hook_port)?;
+        let gate = match in_path::gate_config(&config) {
+            Some(gate) => InPath::Bound(Box::new(gate::Bound::bind(&gate)?)),
+            None => InPath::Nothing,
+        };
         let (phase, _) = watch::channel(Phase::Serving);
         Ok(Sidecar {
             config,
             hooks,
             phase,
+            gate,
         })
+    }
+
+    /// With this gate in the path in place of its own; the configuration must say that there is one.
+    pub fn with_gate(self, gate: Arc<dyn Gate>) -> Sidecar {
+        Sidecar {
+            gate: InPath::Given(gate),
+            ..self
+        }
     }
 
     /// The address the hooks are served on.
     pub fn hook_addr(&self) -> SocketAddr {
         self.hooks.addr()
+    }
+
+    /// The addresses that the gate listens on, in the order of the configuration.
+    pub fn gate_addrs(&self) -> &[SocketAddr] {
+        match &self.gate {
+            InPath::Bound(gate) => gate.addrs(),
+            InPath::Nothing | InPath::Given(_) => &[],
+        }
     }
 
     /// The phase, as it advances.
@@ -86,6 +120,7 @@ impl Sidecar {
             config,
             hooks,
             phase,
+            gate,
         } = self;
         let metrics = Arc::new(Metrics::new());
         let (notices, notices_in) = mpsc::channel(NOTICES);
@@ -95,8 +130,16 @@ impl Sidecar {
             proxy_released: false,
             status: Arc::default(),
         });
+        let (own, gate) = match gate {
+            InPath::Nothing => (None, None),
+            InPath::Bound(bound) => {
+                let gate = Arc::new(bound.serve(&metrics)?);
+                (Some(gate.clone()), Some(gate as Arc<dyn Gate>))
+            }
+            InPath::Given(gate) => (None, Some(gate)),
+        };
         // First, so that the board has its `/status` before anybody can ask for it.
-        let driver = driver::Driver::new(&config, metrics.clone(), board, phase);
+        let driver = driver::Driver::new(&config, gate, metrics.clone(), board, phase);
         let server = hooks.serve(notices, board_out, metrics)?;
         let ending = driver.run(signals, notices_in).await;
         let within = if ending.interrupted {
@@ -104,7 +147,12 @@ impl Sidecar {
         } else {
             LAST_ANSWERS
         };
-        server.finish(within).await;
+        let gate_ends = async {
+            if let Some(gate) = own {
+                gate.shutdown(within).await;
+            }
+        };
+        tokio::join!(server.finish(within), gate_ends);
         Ok(ending)
     }
 }
@@ -148,5 +196,7 @@ fn settings(config: &Config) -> Settings {
         mode: config.mode,
         timing: config.timing,
         hold_queue_proxy: config.hold_queue_proxy,
+        workload_protocol: config.workload_protocol,
+        gate: config.gate,
     }
 }

@@ -1,10 +1,14 @@
 //! Looks at each source as often as the state machine asks, one task a source, so that an Envoy
 //! that hangs delays no look at the sockets.
 
+use std::io::ErrorKind;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use tokio::net::TcpSocket;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::driver::Input;
 use crate::config::Config;
@@ -13,7 +17,11 @@ use crate::envoy::admin::Admin;
 use crate::fetch::QueueMetrics;
 use crate::inflight::sockets::{self, Buffers, Ports};
 
-/// Starts the three pollers. They end with `tasks`, or with the other end of `inputs`.
+/// The longest time for which the sockets are not read because somebody listens: a closed connection of
+/// a server that does not reuse its address looks like that for a minute.
+const SPARED_MAX: Duration = Duration::from_secs(1);
+
+/// Starts the pollers. They end with `tasks`, or with the other end of `inputs`.
 pub(super) fn spawn(
     config: &Config,
     pace: &watch::Receiver<Polling>,
@@ -23,13 +31,25 @@ pub(super) fn spawn(
     let admin = Admin::new(config.envoy_admin.clone());
     let queue = QueueMetrics::new(config.queue_metrics.clone());
     let ports = Ports::new(&config.workload_ports);
-    let (envoy_pace, queue_pace, sockets_pace) = (pace.clone(), pace.clone(), pace.clone());
-    let (to_envoy, to_queue, to_sockets) = (inputs.clone(), inputs.clone(), inputs.clone());
+    let upgrades = admin.clone();
+    let (envoy_pace, upgrades_pace) = (pace.clone(), pace.clone());
+    let (queue_pace, sockets_pace) = (pace.clone(), pace.clone());
+    let (to_envoy, to_upgrades) = (inputs.clone(), inputs.clone());
+    let (to_queue, to_sockets) = (inputs.clone(), inputs.clone());
     tasks.spawn(async move {
         let mut pace = Pace::new(envoy_pace, |pace| pace.envoy);
         while pace.next().await {
             let look = Event::Envoy(admin.clusters().await);
             if to_envoy.send(Input::Event(look)).await.is_err() {
+                return;
+            }
+        }
+    });
+    tasks.spawn(async move {
+        let mut pace = Pace::new(upgrades_pace, |pace| pace.upgrades);
+        while pace.next().await {
+            let look = Event::Upgrades(upgrades.upgrades().await);
+            if to_upgrades.send(Input::Event(look)).await.is_err() {
                 return;
             }
         }
@@ -46,7 +66,13 @@ pub(super) fn spawn(
     tasks.spawn(async move {
         let mut pace = Pace::new(sockets_pace, |pace| pace.sockets);
         let mut buffers = Buffers::default();
+        let mut read: Option<Instant> = None;
         while pace.next().await {
+            let fresh = read.is_some_and(|at| at.elapsed() < SPARED_MAX);
+            if fresh && pace.latest().until_gone && listens(&ports.workload) {
+                continue;
+            }
+            read = Some(Instant::now());
             // procfs answers from memory; it does not block.
             let look = Event::Sockets(sockets::read(&ports, &mut buffers));
             if to_sockets.send(Input::Event(look)).await.is_err() {
@@ -56,15 +82,33 @@ pub(super) fn spawn(
     });
 }
 
+/// Whether somebody listens on one of these ports. The kernel's tables say more, and cost more: they are
+/// read by walking the whole machine's, some milliseconds of CPU each time. Where this cannot tell, it
+/// says no.
+fn listens(ports: &[u16]) -> bool {
+    ports.iter().any(|port| {
+        let taken = || {
+            let socket = TcpSocket::new_v4()?;
+            // Connections that are over, or still open, do not matter so.
+            socket.set_reuseaddr(true)?;
+            socket.bind((Ipv4Addr::UNSPECIFIED, *port).into())
+        };
+        taken().is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
+    })
+}
+
 /// When a source is to be looked at.
-struct Pace {
+pub(super) struct Pace {
     pace: watch::Receiver<Polling>,
     of: fn(&Polling) -> Option<Duration>,
-    looked: Option<tokio::time::Instant>,
+    looked: Option<Instant>,
 }
 
 impl Pace {
-    fn new(pace: watch::Receiver<Polling>, of: fn(&Polling) -> Option<Duration>) -> Pace {
+    pub(super) fn new(
+        pace: watch::Receiver<Polling>,
+        of: fn(&Polling) -> Option<Duration>,
+    ) -> Pace {
         Pace {
             pace,
             of,
@@ -72,8 +116,13 @@ impl Pace {
         }
     }
 
-    /// Waits until the next look is due; `false`: there will be none.
-    async fn next(&mut self) -> bool {
+    /// What was last asked for.
+    fn latest(&self) -> Polling {
+        *self.pace.borrow()
+    }
+
+    /// Waits until the next look is due; `false`: there will be none. Dropped, it has lost nothing.
+    pub(super) async fn next(&mut self) -> bool {
         loop {
             let every = (self.of)(&self.pace.borrow_and_update());
             let due = match (every, self.looked) {
@@ -96,7 +145,7 @@ impl Pace {
                 }
             }
         }
-        self.looked = Some(tokio::time::Instant::now());
+        self.looked = Some(Instant::now());
         true
     }
 }
@@ -104,12 +153,33 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::time::Instant;
+    use tokio::net::{TcpListener, TcpStream};
 
     fn pace(every: Option<u64>) -> Polling {
         Polling {
             envoy: every.map(Duration::from_millis),
             ..Polling::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_is_taken_while_somebody_listens_and_no_longer() {
+        for address in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0"] {
+            let Ok(listener) = TcpListener::bind(address).await else {
+                // A machine without IPv6.
+                continue;
+            };
+            let addr = listener.local_addr().unwrap();
+            let client = TcpStream::connect(("127.0.0.1", addr.port()))
+                .await
+                .unwrap();
+            let (server, _) = listener.accept().await.unwrap();
+            assert!(listens(&[1, addr.port()]), "{address}");
+            drop(listener);
+            // A connection is none.
+            assert!(!listens(&[addr.port()]), "{address}");
+            drop((server, client));
+            assert!(!listens(&[addr.port()]), "{address}");
         }
     }
 

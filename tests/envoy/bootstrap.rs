@@ -57,8 +57,8 @@ pub(crate) enum Admin {
     Unix(PathBuf),
 }
 
-/// The whole bootstrap.
-pub(crate) fn bootstrap(admin: &Admin) -> Value {
+/// The whole bootstrap, for a pod whose `sidecar.istio.io/statsInclusionRegexps` is this.
+pub(crate) fn bootstrap(admin: &Admin, stats_regexps: &str) -> Value {
     json!({
         "node": {
             "id": "sidecar~127.0.0.1~hello-00001-deployment-0.default~default.svc.cluster.local",
@@ -67,7 +67,7 @@ pub(crate) fn bootstrap(admin: &Admin) -> Value {
         "admin": { "address": admin_address(admin) },
         "stats_config": {
             "use_all_default_tags": false,
-            "stats_matcher": { "inclusion_list": { "patterns": stats_patterns() } },
+            "stats_matcher": { "inclusion_list": { "patterns": stats_patterns(stats_regexps) } },
         },
         "layered_runtime": { "layers": [{
             "name": "global config",
@@ -113,10 +113,12 @@ fn admin_address(admin: &Admin) -> Value {
     }
 }
 
-fn stats_patterns() -> Vec<Value> {
+fn stats_patterns(regexps: &str) -> Vec<Value> {
     let prefixes = STATS_PREFIXES.iter().map(|it| json!({ "prefix": it }));
     let suffixes = STATS_SUFFIXES.iter().map(|it| json!({ "suffix": it }));
-    prefixes.chain(suffixes).collect()
+    let regexps = regexps.split(',').filter(|it| !it.is_empty());
+    let regexps = regexps.map(|it| json!({ "safe_regex": { "regex": it } }));
+    prefixes.chain(suffixes).chain(regexps).collect()
 }
 
 fn listener(name: &str, direction: &str, address: Ipv4Addr, port: u16, filter: Value) -> Value {

@@ -38,20 +38,27 @@ impl Envoy {
 
     /// Starts one with its admin on another port of 127.0.0.1 and waits until it is ready.
     pub(crate) async fn start_with_admin_at(port: u16) -> Envoy {
+        Envoy::start_showing(port, "").await
+    }
+
+    /// The same, with more stats than Istio's: what matches these regular expressions, with commas
+    /// between.
+    pub(crate) async fn start_showing(port: u16, stats_regexps: &str) -> Envoy {
         let dir = TempDir::new().expect("a temporary directory");
-        Envoy::start_with(dir, Admin::Tcp(port)).await
+        Envoy::start_with(dir, Admin::Tcp(port), stats_regexps).await
     }
 
     /// Starts one with its admin on a unix socket and waits until it is ready.
     pub(crate) async fn start_with_unix_admin() -> Envoy {
         let dir = TempDir::new().expect("a temporary directory");
         let admin = Admin::Unix(dir.path().join("admin.sock"));
-        Envoy::start_with(dir, admin).await
+        Envoy::start_with(dir, admin, "").await
     }
 
-    async fn start_with(dir: TempDir, admin: Admin) -> Envoy {
+    async fn start_with(dir: TempDir, admin: Admin, stats_regexps: &str) -> Envoy {
         let config = dir.path().join("envoy.json");
-        std::fs::write(&config, bootstrap(&admin).to_string()).expect("the bootstrap is written");
+        let bootstrap = bootstrap(&admin, stats_regexps).to_string();
+        std::fs::write(&config, bootstrap).expect("the bootstrap is written");
         let process = netns::tied(binary())
             .arg("--config-path")
             .arg(&config)

@@ -56,7 +56,8 @@ async fn drains(spec: Spec) {
     let end = pod.gone().await;
     end.assert_drained();
     assert_eq!(end.report.mode, mode.name(), "{}", end.report_text);
-    assert_eq!(end.report.hooks, 1, "{}", end.report_text);
+    // The user container's and queue-proxy's.
+    assert_eq!(end.report.hooks, 2, "{}", end.report_text);
     assert!(end.hook_ended(USER) > last_byte);
     if mode != Mode::NoMesh {
         end.assert_released_after(last_byte);

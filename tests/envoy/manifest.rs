@@ -59,6 +59,8 @@ pub(crate) struct Manifest {
     /// terminationGracePeriodSeconds.
     pub(crate) grace: Duration,
     pub(crate) sidecar: Program,
+    /// What istio-proxy is told to show of Envoy's stats besides its own.
+    pub(crate) stats_regexps: String,
     /// All that are there when the pod is deleted; native sidecars first, in their order.
     pub(crate) containers: Vec<Container>,
 }
@@ -90,6 +92,7 @@ impl Manifest {
         let grace = pod["spec"]["terminationGracePeriodSeconds"].as_u64();
         Manifest {
             grace: Duration::from_secs(grace.expect("the fixtures say it")),
+            stats_regexps: annotation(&pod, "sidecar.istio.io/statsInclusionRegexps"),
             containers: containers.collect(),
             sidecar,
         }
@@ -171,11 +174,12 @@ fn variable(entry: &Value, pod: &Value) -> String {
         .strip_prefix("metadata.annotations['")
         .and_then(|rest| rest.strip_suffix("']"))
         .unwrap_or_else(|| panic!("the kubelet's other fields are not modelled: {path}"));
-    let annotations = &pod["metadata"]["annotations"];
-    annotations[annotation]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned()
+    self::annotation(pod, annotation)
+}
+
+fn annotation(pod: &Value, name: &str) -> String {
+    let text = pod["metadata"]["annotations"][name].as_str();
+    text.unwrap_or_default().to_owned()
 }
 
 // ===== hooks =====

@@ -79,6 +79,8 @@ pub(crate) struct Spec {
     pub(crate) manners: Manners,
     /// queue-proxy's quiet period.
     pub(crate) queue_quiet: Duration,
+    /// How long after that it lets streams go on: not at all up to Knative 1.21.
+    pub(crate) queue_hijacked: Duration,
     /// From the deletion to SIGKILL, in whole seconds, in the place of what the fixture says and its
     /// revision's timeout asks for.
     pub(crate) grace: Option<Duration>,
@@ -113,6 +115,7 @@ impl Spec {
                 ..Manners::default()
             },
             queue_quiet: QUEUE_QUIET,
+            queue_hijacked: Duration::from_secs(60),
             grace: Some(GRACE),
             settings: vec![("workload-ports", "8012,8022,9090,8080,9000")],
             told: Vec::new(),
@@ -196,15 +199,16 @@ impl Pod {
             admin: local(8022),
             metrics: local(9090),
             quiet: spec.queue_quiet,
+            hijacked: spec.queue_hijacked,
             ..queue_proxy::Config::new(app.addr)
         });
         let queue_proxy = queue_proxy.await.expect("queue-proxy's ports are free");
-        let mesh = match spec.mode {
-            Mode::NoMesh => None,
-            _ => Some(Mesh::start(&spec).await),
-        };
         let dir = TempDir::new().expect("a temporary directory");
         let manifest = spec.manifest(&dir);
+        let mesh = match spec.mode {
+            Mode::NoMesh => None,
+            _ => Some(Mesh::start(&spec, &manifest.stats_regexps).await),
+        };
         let sidecar = Sidecar::start(&manifest.sidecar).await;
         let kubelet = kubelet(&manifest, &app, &queue_proxy, mesh.as_ref(), &sidecar);
         Pod {
@@ -290,8 +294,9 @@ impl Pod {
 }
 
 impl Mesh {
-    async fn start(spec: &Spec) -> Mesh {
-        let envoy = Envoy::start_with_admin_at(REAL_ADMIN).await.into_process();
+    async fn start(spec: &Spec, stats_regexps: &str) -> Mesh {
+        let envoy = Envoy::start_showing(REAL_ADMIN, stats_regexps).await;
+        let envoy = envoy.into_process();
         let admin = front::start(local(FAULTY_ADMIN), local(REAL_ADMIN), Fault::None).await;
         let admin = admin.expect("the port is free");
         let tap = Tap::start(local(ADMIN), admin.addr).await;

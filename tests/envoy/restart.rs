@@ -84,7 +84,8 @@ async fn restarts(mode: Mode, busy: bool) {
     let end = pod.gone().await;
     end.assert_drained();
     end.assert_released_after(last_byte);
-    assert_eq!(end.report.hooks, 2, "{}", end.report_text);
+    // The restart's, and two of the deletion.
+    assert_eq!(end.report.hooks, 3, "{}", end.report_text);
 }
 
 /// Looks at `/readyz` for as long as a restart's hook may be held, and longer.

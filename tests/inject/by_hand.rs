@@ -21,7 +21,8 @@ fn documented(heading: &str) -> Value {
 fn bare(template: &Value) -> Value {
     let mut bare = template.clone();
     let annotations = bare["metadata"]["annotations"].as_object_mut().unwrap();
-    annotations.retain(|name, _| !name.starts_with("traffic.sidecar.istio.io/"));
+    let added = ["traffic.sidecar.istio.io/", "sidecar.istio.io/stats"];
+    annotations.retain(|name, _| !added.iter().any(|prefix| name.starts_with(prefix)));
     let spec = bare["spec"].as_object_mut().unwrap();
     spec["terminationGracePeriodSeconds"] = 300.into();
     spec.shift_remove("initContainers");

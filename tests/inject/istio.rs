@@ -43,7 +43,10 @@ impl Istio {
         let mut proxy = json!({
             "name": "istio-proxy",
             "image": "docker.io/istio/proxyv2:1.27.0",
-            "env": [{"name": "ISTIO_KUBE_APP_PROBERS", "value": Value::Object(probers).to_string()}],
+            "env": [
+                {"name": "PROXY_CONFIG", "value": proxy_config(&pod).to_string()},
+                {"name": "ISTIO_KUBE_APP_PROBERS", "value": Value::Object(probers).to_string()},
+            ],
             "securityContext": {"runAsUser": 1337, "runAsGroup": 1337},
         });
         // It merges its own into a part that is there, and moves it where it belongs.
@@ -82,6 +85,16 @@ impl Istio {
         }
         pod["metadata"]["annotations"]["sidecar.istio.io/status"] = json!("{}");
         pod
+    }
+}
+
+/// The mesh's proxy configuration with the pod's own over it, as far as it is about stats.
+fn proxy_config(pod: &Value) -> Value {
+    let own = pod["metadata"]["annotations"]["proxy.istio.io/config"].as_str();
+    let own = own.and_then(|text| tidegate::inject::yaml::parse(text).ok());
+    match own.unwrap_or_default().get("proxyStatsMatcher") {
+        Some(matcher) => json!({"proxyStatsMatcher": matcher}),
+        None => json!({"proxyStatsMatcher": {"inclusionRegexps": ["of_the_mesh.*"]}}),
     }
 }
 

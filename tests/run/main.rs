@@ -1,10 +1,11 @@
 //! Whole drains of `tidegate run`'s driver over real sockets, with a stand-in for each other party.
 
+mod in_path;
 mod pod;
 
 use std::time::Duration;
 
-use pod::{LONG, Pod, timing, until};
+use pod::{Counted, InPath, LONG, Pod, timing, until};
 use tidegate::config::Mode;
 use tidegate::drain::Phase;
 use tidegate::signals::Signal;
@@ -122,8 +123,8 @@ async fn auto_without_a_sigterm_is_native_and_quits_nobody() {
     pod.pre_stop().await;
     all_answered(holds).await;
     pod.workload_leaves();
-    pod.reach(Phase::Done).await;
-    assert_eq!(pod.told(), [DRAIN, DOOR, AGENT]);
+    until(async || pod.told() == [DRAIN, DOOR, AGENT]).await;
+    pod.stop_native().await;
     let report = pod.end().await.0.report;
     assert_eq!(
         (report.mode.as_str(), report.outcome.as_str()),
@@ -173,7 +174,7 @@ async fn auto_where_both_refuse_is_no_mesh_and_believes_queue_proxy() {
     pod.change(|world| world.queued = 0.0);
     all_answered(holds).await;
     pod.workload_leaves();
-    pod.reach(Phase::Done).await;
+    pod.stop_native().await;
     assert_eq!(pod.told(), [""; 0]);
     let report = pod.end().await.0.report;
     assert_eq!(
@@ -255,4 +256,87 @@ async fn an_admin_that_hangs_shortens_nothing_and_holds_nobody_past_the_deadline
         report.errors
     );
     assert!(report.seconds < 20.0, "{}", report.seconds);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queue_proxy_is_held_while_it_would_cut_a_websocket() {
+    let mut pod = Pod::start(Mode::Hold, timing()).await;
+    pod.change(|world| (world.active, world.total, world.upgrades) = (1, 1, Some(1)));
+    let mut queue = pod.hooks_of("queue-proxy", 1);
+    until(async || pod.held().await == 1).await;
+    pod.pre_stop().await;
+    pod.reach(Phase::Draining).await;
+    until(async || pod.status().await["queue_proxy_held"] == true).await;
+    assert!(queue.try_join_next().is_none());
+    // The WebSocket ends; a plain request goes on, which queue-proxy waits for by itself.
+    pod.change(|world| world.upgrades = Some(0));
+    all_answered(queue).await;
+    until(async || pod.status().await["queue_proxy_held"] == false).await;
+    assert_eq!(pod.status().await["phase"], "draining");
+    until(async || pod.told() == [DRAIN]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queue_proxy_goes_at_once_where_it_cuts_nothing_or_nobody_can_tell() {
+    // Longer than the first look may take.
+    let mut timing = timing();
+    timing.announce_delay = Duration::from_secs(5);
+    for upgrades in [Some(0), None] {
+        let pod = Pod::start(Mode::Hold, timing).await;
+        pod.change(|world| (world.active, world.total, world.upgrades) = (1, 1, upgrades));
+        let queue = pod.hooks_of("queue-proxy", 1);
+        until(async || pod.held().await == 1).await;
+        let triggered = Instant::now();
+        pod.pre_stop().await;
+        all_answered(queue).await;
+        println!("{upgrades:?}: answered after {:?}", triggered.elapsed());
+        assert_eq!(pod.status().await["phase"], "announcing");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gates_last_byte_lets_everybody_go() {
+    let gate = Counted::new();
+    let mut pod = Pod::start_with(Mode::Hold, timing(), InPath::Counted(gate.clone())).await;
+    gate.set(1, 1);
+    pod.change(|world| (world.active, world.total, world.queued) = (1, 1, 1.0));
+    let queue = pod.hooks_of("queue-proxy", 1);
+    until(async || pod.held().await == 1).await;
+    pod.pre_stop().await;
+    let holds = pod.hold(3).await;
+    pod.reach(Phase::Draining).await;
+    until(async || pod.status().await["queue_proxy_held"] == true).await;
+    // The stream ends, a request goes on.
+    gate.set(1, 0);
+    all_answered(queue).await;
+    tokio::time::sleep(timing().min_drain).await;
+    assert_eq!(pod.status().await["phase"], "draining");
+    assert!(
+        pod.asked()
+            .borrow()
+            .iter()
+            .all(|line| !line.contains("/stats"))
+    );
+
+    // queue-proxy's report says "one" still, as it does for a second or two.
+    pod.change(|world| world.active = 0);
+    let last_byte = Instant::now();
+    gate.set(0, 0);
+    all_answered(holds).await;
+    println!(
+        "3 hooks answered {:?} after the last byte",
+        last_byte.elapsed()
+    );
+    assert_eq!(
+        *gate.told.borrow(),
+        ["Announcing", "Draining", "close: true", "Closed"]
+    );
+    pod.workload_leaves();
+    let report = pod.end().await.0.report;
+    assert_eq!((report.outcome.as_str(), report.cut), ("drained", 0));
+    let counted = report.in_flight.iter().find(|it| it.source == "gate");
+    assert_eq!(
+        counted.map(|it| (it.peak, it.last)),
+        Some((Some(1), Some(0)))
+    );
 }

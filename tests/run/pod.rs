@@ -3,11 +3,16 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::config::{Address, Config, HoldQueueProxy, LogFormat, Mode, Timing};
+use tidegate::config::{
+    Address, Config, Gate, GatePort, HoldQueueProxy, LogFormat, Mode, Protocol, Timing,
+};
 use tidegate::drain::Phase;
+use tidegate::gate::engine::Stage;
+use tidegate::inflight::GateRequests;
 use tidegate::run::{Ending, RunError, Sidecar};
 use tidegate::signals::{Signal, Signals};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,6 +30,8 @@ pub(crate) struct World {
     /// Envoy's `rq_active` and `rq_total`.
     pub(crate) active: u64,
     pub(crate) total: u64,
+    /// Envoy's gauge of upgraded connections; hidden where absent, as it is by default.
+    pub(crate) upgrades: Option<u64>,
     /// What queue-proxy's report says is in flight.
     pub(crate) queued: f64,
     /// Envoy's admin takes connections and never answers.
@@ -42,11 +49,22 @@ pub(crate) struct Pod {
     pub(crate) signals: mpsc::Sender<Signal>,
     asked: watch::Receiver<Vec<String>>,
     running: JoinHandle<Result<Ending, RunError>>,
+    /// Where the sidecar's own gate listens, if it is in the path.
+    gate: Option<SocketAddr>,
     /// Ends with the value: the port of the user's container.
     workload: Option<TcpListener>,
     agent: Option<JoinSet<()>>,
     _parties: JoinSet<()>,
     _dir: tempfile::TempDir,
+}
+
+/// What stands between Envoy and the workload.
+pub(crate) enum InPath {
+    Nothing,
+    /// A gate that counts what the test says.
+    Counted(Arc<Counted>),
+    /// The sidecar's own, in front of the workload's port.
+    Own,
 }
 
 pub(crate) fn timing() -> Timing {
@@ -55,6 +73,7 @@ pub(crate) fn timing() -> Timing {
         grace: ms(60_000),
         margin: ms(3_000),
         max_drain: None,
+        upgrade_grace: None,
         announce_delay: ms(50),
         min_drain: ms(300),
         quiet: ms(200),
@@ -68,10 +87,16 @@ pub(crate) fn timing() -> Timing {
 impl Pod {
     /// A pod whose parties all answer and hold nothing.
     pub(crate) async fn start(mode: Mode, timing: Timing) -> Pod {
+        Pod::start_with(mode, timing, InPath::Nothing).await
+    }
+
+    /// The same with a gate.
+    pub(crate) async fn start_with(mode: Mode, timing: Timing, in_path: InPath) -> Pod {
         let (asked_in, asked) = watch::channel(Vec::new());
         let (world, seen) = watch::channel(World {
             active: 0,
             total: 0,
+            upgrades: None,
             queued: 0.0,
             envoy_hangs: false,
             agent_drains: true,
@@ -93,6 +118,11 @@ impl Pod {
         let queue_metrics = Address::Tcp(party("queue", &mut parties));
         let agent_port = Address::Tcp(party("agent", &mut agent));
         let workload = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let workload_port = workload.local_addr().unwrap().port();
+        let gate_port = GatePort {
+            listen: 0,
+            upstream: workload_port,
+        };
         let dir = tempfile::tempdir().unwrap();
         let report = dir.path().join("report");
         let sidecar = Sidecar::bind(Config {
@@ -103,16 +133,32 @@ impl Pod {
             },
             timing,
             hook_port: 0,
-            workload_ports: vec![workload.local_addr().unwrap().port()],
+            workload_ports: vec![workload_port],
             envoy_admin,
             agent: agent_port,
             queue_metrics,
             hold_queue_proxy: HoldQueueProxy::Auto,
+            workload_protocol: Protocol::Http1,
+            gate: match in_path {
+                InPath::Nothing => Gate::Off,
+                InPath::Counted(_) | InPath::Own => Gate::Http,
+            },
+            gate_ports: match in_path {
+                InPath::Own => vec![gate_port],
+                InPath::Nothing | InPath::Counted(_) => Vec::new(),
+            },
+            gate_tls: None,
             report_path: report.clone(),
             log_format: LogFormat::Json,
             log_level: "info".to_owned(),
         })
         .unwrap();
+        let sidecar = match in_path {
+            InPath::Counted(gate) => sidecar.with_gate(gate),
+            InPath::Nothing | InPath::Own => sidecar,
+        };
+        let gate = sidecar.gate_addrs().first();
+        let gate = gate.map(|addr| (Ipv4Addr::LOCALHOST, addr.port()).into());
         let hooks = (Ipv4Addr::LOCALHOST, sidecar.hook_addr().port()).into();
         let phases = sidecar.phases();
         let (signals, signals_out) = mpsc::channel(4);
@@ -125,11 +171,24 @@ impl Pod {
             signals,
             asked,
             running,
+            gate,
             workload: Some(workload),
             agent: Some(agent),
             _parties: parties,
             _dir: dir,
         }
+    }
+
+    /// A connection to the sidecar's own gate; refused once it is closed.
+    pub(crate) async fn connect(&self) -> std::io::Result<TcpStream> {
+        TcpStream::connect(self.gate.expect("there is one")).await
+    }
+
+    /// The workload's next connection.
+    pub(crate) async fn accept(&self) -> TcpStream {
+        let workload = self.workload.as_ref().expect("it is there");
+        let accepted = timeout(LONG, workload.accept()).await;
+        accepted.expect("somebody connects").unwrap().0
     }
 
     /// The pod's own preStop: what `tidegate drain` sends.
@@ -145,12 +204,19 @@ impl Pod {
     /// Opens `count` holds; each ends with the status of its answer.
     pub(crate) async fn hold(&self, count: u64) -> JoinSet<u16> {
         let already = self.held().await;
+        let holds = self.hooks_of("user", count);
+        until(async || self.held().await == already + count).await;
+        holds
+    }
+
+    /// Calls the hook of a container so many times.
+    pub(crate) fn hooks_of(&self, container: &'static str, count: u64) -> JoinSet<u16> {
         let mut holds = JoinSet::new();
         let hooks = self.hooks;
         for _ in 0..count {
-            holds.spawn(async move { ask(hooks, "GET /wait-for-drain?container=user").await.0 });
+            let line = format!("GET /wait-for-drain?container={container}");
+            holds.spawn(async move { ask(hooks, &line).await.0 });
         }
-        until(async || self.held().await == already + count).await;
         holds
     }
 
@@ -179,6 +245,13 @@ impl Pod {
     /// The user's container and queue-proxy end.
     pub(crate) fn workload_leaves(&mut self) {
         self.workload = None;
+    }
+
+    /// The kubelet stops a native sidecar once the workload has gone, and it does not go before.
+    pub(crate) async fn stop_native(&mut self) {
+        self.reach(Phase::ReleasingProxy).await;
+        self.signals.send(Signal::Terminate).await.unwrap();
+        self.reach(Phase::Done).await;
     }
 
     /// pilot-agent gets its SIGTERM: it closes its port first of all.
@@ -244,6 +317,57 @@ pub(crate) async fn ask(to: SocketAddr, line: &str) -> (u16, String) {
     (status, body.to_owned())
 }
 
+// ===== the gate =====
+
+/// A gate that counts what the test says.
+pub(crate) struct Counted {
+    pub(crate) count: watch::Sender<GateRequests>,
+    /// Its stages, and the closings that were asked for.
+    pub(crate) told: watch::Sender<Vec<String>>,
+}
+
+impl Counted {
+    pub(crate) fn new() -> Arc<Counted> {
+        Arc::new(Counted {
+            count: watch::channel(GateRequests::default()).0,
+            told: watch::channel(Vec::new()).0,
+        })
+    }
+
+    /// So many are in flight from now on, so many of them streams.
+    pub(crate) fn set(&self, active: u64, streams: u64) {
+        self.count.send_modify(|count| {
+            count.total += active.saturating_sub(count.active);
+            (count.active, count.streams) = (active, streams);
+        });
+    }
+}
+
+impl tidegate::run::Gate for Counted {
+    fn look(&self) -> GateRequests {
+        *self.count.borrow()
+    }
+
+    fn idle(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let mut count = self.count.subscribe();
+        Box::pin(async move {
+            let _ = count.wait_for(|count| count.active == 0).await;
+        })
+    }
+
+    fn close_if_idle(&self) -> bool {
+        let closed = self.look().active == 0;
+        self.told
+            .send_modify(|told| told.push(format!("close: {closed}")));
+        closed
+    }
+
+    fn stage(&self, stage: Stage) {
+        self.told
+            .send_modify(|told| told.push(format!("{stage:?}")));
+    }
+}
+
 // ===== the other parties =====
 
 type Asked = Arc<Mutex<watch::Sender<Vec<String>>>>;
@@ -306,6 +430,15 @@ fn reply(name: &str, line: &str, world: &World) -> (&'static str, Vec<u8>) {
                 "xds-grpc::added_via_api::false\n{host}::rq_active::{active}\n{host}::rq_total::{total}\n"
             );
             (ok, text.into_bytes())
+        }
+        ("envoy", "GET /stats") => {
+            let line = |many| {
+                format!("http.inbound_0.0.0.0_8012;.downstream_cx_upgrades_active: {many}\n")
+            };
+            (
+                ok,
+                world.upgrades.map(line).unwrap_or_default().into_bytes(),
+            )
         }
         ("envoy", "POST /drain_listeners" | "POST /quitquitquit") => (ok, b"OK\n".to_vec()),
         ("queue", "GET /metrics") => (ok, queue_report(world.queued)),

@@ -16,6 +16,7 @@ pub(in crate::demo) fn scenes() -> [Scene; 2] {
         sent: 9,
         lost: 2,
         gone: 30.0,
+        released: None,
         rows: vec![
             row(
                 "steady load",
@@ -44,6 +45,7 @@ pub(in crate::demo) fn scenes() -> [Scene; 2] {
         sent: 9,
         lost: 0,
         gone: 40.0,
+        released: Some(std::time::Duration::from_micros(12_340)),
         rows: vec![
             row(
                 "idle keep-alive",

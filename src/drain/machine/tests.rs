@@ -1,6 +1,8 @@
 //! Tests of the state machine: a world to drive it in, shared by the files below.
 
 mod endings;
+mod gated;
+mod holds;
 mod limits;
 mod properties;
 mod transitions;
@@ -8,7 +10,9 @@ mod walk;
 
 use super::*;
 use crate::drain::Polling;
-use crate::inflight::{Cause, EnvoyRequests, QueueRequests, Reading, Sockets};
+use crate::inflight::{
+    Cause, EnvoyRequests, EnvoyUpgrades, GateRequests, QueueRequests, Reading, Sockets,
+};
 
 pub(crate) fn timing() -> Timing {
     let seconds = Duration::from_secs;
@@ -16,6 +20,7 @@ pub(crate) fn timing() -> Timing {
         grace: seconds(300),
         margin: seconds(3),
         max_drain: None,
+        upgrade_grace: None,
         announce_delay: seconds(3),
         min_drain: seconds(10),
         quiet: seconds(5),
@@ -31,6 +36,8 @@ pub(crate) fn settings(mode: Mode) -> Settings {
         mode,
         timing: timing(),
         hold_queue_proxy: HoldQueueProxy::Auto,
+        workload_protocol: Protocol::Http1,
+        gate: Gate::Off,
     }
 }
 
@@ -40,10 +47,14 @@ struct Pod {
     now: Now,
     log: Vec<(Now, Action)>,
     envoy: Reading<EnvoyRequests>,
+    upgrades: Reading<EnvoyUpgrades>,
     queue: Reading<QueueRequests>,
     sockets: Reading<Sockets>,
     calls: fn(Call) -> Option<CallResult>,
-    looked: [Option<Now>; 3],
+    gate: GateRequests,
+    /// So many attempts to close the gate find something in flight.
+    surprises: u8,
+    looked: [Option<Now>; 5],
 }
 
 const LOOK: Duration = Duration::from_millis(10);
@@ -55,6 +66,7 @@ impl Pod {
             now: Now::ZERO,
             log: Vec::new(),
             envoy: Reading::Known(EnvoyRequests::default()),
+            upgrades: Reading::Known(EnvoyUpgrades::default()),
             queue: Reading::Known(QueueRequests::default()),
             sockets: Reading::Known(Sockets {
                 listening: 3,
@@ -62,7 +74,9 @@ impl Pod {
                 unsent: 0,
             }),
             calls: |_| Some(CallResult::Done),
-            looked: [None; 3],
+            gate: GateRequests::default(),
+            surprises: 0,
+            looked: [None; 5],
         }
     }
 
@@ -75,6 +89,11 @@ impl Pod {
                     && let Some(result) = (self.calls)(call)
                 {
                     events.push(Event::Called { call, result });
+                }
+                if action == Action::CloseGate {
+                    let closed = self.gate.active == 0 && self.surprises == 0;
+                    self.surprises = self.surprises.saturating_sub(1);
+                    events.push(Event::GateClosed { closed });
                 }
             }
         }
@@ -91,6 +110,8 @@ impl Pod {
             }
             let looks = [
                 (polling.envoy, Event::Envoy(self.envoy)),
+                (polling.gate, Event::Gate(self.gate)),
+                (polling.upgrades, Event::Upgrades(self.upgrades)),
                 (polling.queue, Event::Queue(self.queue)),
                 (polling.sockets, Event::Sockets(self.sockets)),
             ];
@@ -161,12 +182,20 @@ impl Pod {
             .collect()
     }
 
+    fn upgraded(&mut self, active: u64) {
+        self.upgrades = Reading::Known(EnvoyUpgrades { active });
+    }
+
     fn hook(&mut self, number: u64) -> HookId {
-        let hook = HookId(number);
-        self.tell(Event::HookOpened {
-            hook,
-            queue_proxy: false,
-        });
+        self.open(HookId(number), false)
+    }
+
+    fn queue_hook(&mut self, number: u64) -> HookId {
+        self.open(HookId(number), true)
+    }
+
+    fn open(&mut self, hook: HookId, queue_proxy: bool) -> HookId {
+        self.tell(Event::HookOpened { hook, queue_proxy });
         hook
     }
 }

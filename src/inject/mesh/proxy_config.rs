@@ -10,10 +10,10 @@ use super::ISTIO_PROXY;
 use crate::config::{Mode, duration};
 
 /// A pod's own proxy configuration, YAML or JSON.
-const ANNOTATION: &str = "proxy.istio.io/config";
+pub(super) const ANNOTATION: &str = "proxy.istio.io/config";
 /// The mesh's, JSON, as Istio's injector writes it into istio-proxy's environment. The annotation is
 /// merged over it.
-const RENDERED: &str = "PROXY_CONFIG";
+pub(super) const RENDERED: &str = "PROXY_CONFIG";
 const DRAIN: &str = "terminationDrainDuration";
 /// Makes the agent wait for connections to end, and ignore terminationDrainDuration.
 const EXIT_ON_ZERO: &str = "EXIT_ON_ZERO_ACTIVE_CONNECTIONS";

@@ -93,7 +93,22 @@ fn native_tells_the_agent_last_and_never_quits_envoy() {
         pod.begun(),
         [Call::DrainInbound, Call::CloseDoor, Call::DrainAgent]
     );
+    assert_eq!(pod.machine.phase(), Phase::ReleasingProxy);
+    pod.tell(Event::Trigger(Trigger::Sigterm));
     assert_eq!(pod.machine.phase(), Phase::Done);
+}
+
+#[test]
+fn a_native_sidecar_does_not_meet_its_own_stop_on_its_way_out() {
+    for mode in [Mode::Native, Mode::NoMesh] {
+        let mut pod = triggered(mode);
+        pod.run(15.0);
+        pod.workload_leaves();
+        pod.run(29.0);
+        assert_eq!(pod.machine.phase(), Phase::ReleasingProxy, "{mode:?}");
+        pod.run(2.0);
+        assert_eq!(pod.machine.phase(), Phase::Done, "{mode:?}: no kubelet");
+    }
 }
 
 #[test]
@@ -118,26 +133,6 @@ fn hooks_after_the_release_are_answered_at_once() {
     pod.run(12.0);
     let hook = pod.hook(7);
     assert_eq!(pod.when(Action::Answer(hook)), Some(pod.now.as_secs_f64()));
-}
-
-#[test]
-fn queue_proxys_own_hold_follows_its_setting() {
-    for (policy, held) in [
-        (HoldQueueProxy::Auto, 0),
-        (HoldQueueProxy::Never, 0),
-        (HoldQueueProxy::Always, 1),
-    ] {
-        let mut pod = Pod::new(Settings {
-            hold_queue_proxy: policy,
-            ..settings(Mode::Hold)
-        });
-        pod.tell(Event::Trigger(Trigger::PreStop));
-        pod.tell(Event::HookOpened {
-            hook: HookId(1),
-            queue_proxy: true,
-        });
-        assert_eq!(pod.machine.hooks_held(), held, "{policy:?}");
-    }
 }
 
 // ===== deadline and grace =====

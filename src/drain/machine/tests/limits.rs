@@ -52,6 +52,20 @@ fn a_fast_prober_does_not_hold_the_pod_beyond_quiet_max() {
 }
 
 #[test]
+fn where_nobody_can_refuse_new_requests_they_count_beyond_quiet_max() {
+    let mut pod = triggered(Mode::NoMesh);
+    pod.queue = Reading::Known(QueueRequests {
+        arrived: 1,
+        ..QueueRequests::default()
+    });
+    pod.run(60.0);
+    assert_eq!(pod.machine.phase(), Phase::Draining);
+    pod.queue = Reading::Known(QueueRequests::default());
+    pod.run(8.0);
+    assert_eq!(pod.released().expect("quiet").1, Outcome::Drained);
+}
+
+#[test]
 fn a_prober_that_is_in_flight_still_counts_beyond_quiet_max() {
     let mut pod = triggered(Mode::Hold);
     for total in 0..800 {
@@ -408,4 +422,19 @@ fn zero_by_turns_of_two_sources_is_zero() {
     let released = pod.released().expect("released though Envoy stammers");
     assert_eq!(released.1, Outcome::Drained);
     assert!(released.0 < 13.0, "{released:?}");
+}
+
+#[test]
+fn an_envoy_that_will_not_quit_is_not_waited_for_to_the_end_of_grace() {
+    let mut settings = settings(Mode::Annotate);
+    settings.timing.grace = Duration::from_secs(20);
+    settings.timing.margin = Duration::from_secs(2);
+    let mut pod = Pod::new(settings);
+    pod.calls = |_| None;
+    pod.in_flight(1, 1);
+    pod.tell(Event::Trigger(Trigger::PreStop));
+    pod.run(19.5);
+    assert_eq!(pod.machine.phase(), Phase::ReleasingProxy);
+    pod.run(0.3);
+    assert_eq!(pod.machine.phase(), Phase::Done);
 }

@@ -7,12 +7,18 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Step {
     Wait(u16),
-    Hook { queue_proxy: bool },
+    Hook {
+        queue_proxy: bool,
+    },
     HangUp(u8),
     Trigger(Trigger),
     Envoy(Reading<EnvoyRequests>),
+    Upgrades(Reading<EnvoyUpgrades>),
     Queue(Reading<QueueRequests>),
     Sockets(Reading<Sockets>),
+    Gate(GateRequests),
+    /// Something comes in at the moment of so many closings.
+    Surprise(u8),
     Mesh(bool),
     Called(Call, CallResult),
     Polled(bool),
@@ -28,6 +34,7 @@ fn reading<T: std::fmt::Debug + Clone + 'static>(
             Just(Cause::Timeout),
             Just(Cause::Broken),
             Just(Cause::Malformed),
+            Just(Cause::Hidden),
         ]
         .prop_map(Reading::Unknown),
     ]
@@ -61,6 +68,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => prop_oneof![Just(Trigger::PreStop), Just(Trigger::Sigterm)].prop_map(Step::Trigger),
         6 => reading(requests.clone().prop_map(|(active, total)| EnvoyRequests { active, total }))
             .prop_map(Step::Envoy),
+        2 => reading((0..2_u64).prop_map(|active| EnvoyUpgrades { active })).prop_map(Step::Upgrades),
         3 => reading((requests, 0..9_u64).prop_map(|((active, arrived), report)| QueueRequests {
             active, arrived, report,
         }))
@@ -69,6 +77,10 @@ fn step() -> impl Strategy<Value = Step> {
             |(listening, established, unsent)| Sockets { listening, established, unsent },
         ))
         .prop_map(Step::Sockets),
+        4 => (0..2_u64, 0..50_u64).prop_map(|(active, total)| Step::Gate(GateRequests {
+            active, streams: active, total,
+        })),
+        1 => (0..3_u8).prop_map(Step::Surprise),
         1 => any::<bool>().prop_map(Step::Mesh),
         2 => (call(), result()).prop_map(|(call, result)| Step::Called(call, result)),
         1 => any::<bool>().prop_map(Step::Polled),
@@ -90,23 +102,31 @@ fn random_settings() -> impl Strategy<Value = Settings> {
         mode(),
         proptest::collection::vec(0..12_u64, 10),
         proptest::option::of(0..40_u64),
+        prop::sample::select(&HoldQueueProxy::ALL[..]),
+        prop::sample::select(&Protocol::ALL[..]),
+        prop::sample::select(&Gate::ALL[..]),
     )
-        .prop_map(|(mode, n, cap)| Settings {
-            mode,
-            hold_queue_proxy: HoldQueueProxy::Always,
-            timing: Timing {
-                grace: Duration::from_secs(n[0] * 5),
-                margin: Duration::from_secs(n[1]),
-                max_drain: cap.map(Duration::from_secs),
-                announce_delay: Duration::from_secs(n[2] / 3),
-                min_drain: Duration::from_secs(n[3]),
-                quiet: Duration::from_secs(n[4] / 2),
-                quiet_max: Duration::from_secs(n[5] * 3),
-                flush_max: Duration::from_secs(n[6] / 2),
-                confirm: Duration::from_secs(n[7] / 4),
-                restart_hold: Duration::from_secs(n[8] / 2),
+        .prop_map(
+            |(mode, n, cap, hold_queue_proxy, workload_protocol, gate)| Settings {
+                mode,
+                hold_queue_proxy,
+                workload_protocol,
+                gate,
+                timing: Timing {
+                    grace: Duration::from_secs(n[0] * 5),
+                    margin: Duration::from_secs(n[1]),
+                    max_drain: cap.map(Duration::from_secs),
+                    upgrade_grace: None,
+                    announce_delay: Duration::from_secs(n[2] / 3),
+                    min_drain: Duration::from_secs(n[3]),
+                    quiet: Duration::from_secs(n[4] / 2),
+                    quiet_max: Duration::from_secs(n[5] * 3),
+                    flush_max: Duration::from_secs(n[6] / 2),
+                    confirm: Duration::from_secs(n[7] / 4),
+                    restart_hold: Duration::from_secs(n[8] / 2),
+                },
             },
-        })
+        )
 }
 
 /// One run, with every rule checked after every step.
@@ -121,6 +141,15 @@ struct Checked {
     released: Option<(Now, Outcome)>,
     proxy_released: Option<Now>,
     envoy: Option<Reading<EnvoyRequests>>,
+    upgrades: Option<Reading<EnvoyUpgrades>>,
+    gate: GateRequests,
+    surprises: u8,
+    stage: Stage,
+    /// The machine has asked for the gate to be closed; it was.
+    closing: bool,
+    closed: bool,
+    /// queue-proxy's hooks among the opened.
+    queue: Vec<HookId>,
     known_once: bool,
     exits: u32,
 }
@@ -138,6 +167,13 @@ impl Checked {
             released: None,
             proxy_released: None,
             envoy: None,
+            upgrades: None,
+            gate: GateRequests::default(),
+            surprises: 0,
+            stage: Stage::Serving,
+            closing: false,
+            closed: false,
+            queue: Vec::new(),
             known_once: false,
             exits: 0,
         }
@@ -158,6 +194,13 @@ impl Checked {
         if let Event::Envoy(reading) = event {
             self.envoy = Some(reading);
         }
+        if let Event::Gate(requests) = event {
+            self.gate = requests;
+            self.known_once = true;
+        }
+        if let Event::Upgrades(reading) = event {
+            self.upgrades = Some(reading);
+        }
         if matches!(
             event,
             Event::Envoy(Reading::Known(_))
@@ -172,9 +215,16 @@ impl Checked {
             self.trigger = Some(self.now);
             self.known_once = false;
             self.envoy = None;
+            self.upgrades = None;
         }
         for action in self.machine.step(self.now, event) {
             self.check(action);
+        }
+        if std::mem::take(&mut self.closing) {
+            let busy = self.gate.active > 0 || self.surprises > 0;
+            self.surprises = self.surprises.saturating_sub(1);
+            self.closed |= !busy;
+            self.tell(Event::GateClosed { closed: !busy });
         }
         assert!(self.machine.phase() >= self.phase, "phases only advance");
         self.phase = self.machine.phase();
@@ -191,6 +241,7 @@ impl Checked {
                     self.opened.remove(&hook).is_some(),
                     "answered once, while open"
                 );
+                self.check_queue_proxy(hook);
             }
             Action::Begin(_) => assert!(self.trigger.is_some(), "a restart never calls Envoy"),
             Action::WorkloadReleased { outcome, .. } => {
@@ -198,6 +249,15 @@ impl Checked {
                 self.released = Some((self.now, outcome));
                 if outcome == Outcome::Drained {
                     self.check_drained();
+                }
+                if self.settings.gate != Gate::Off {
+                    assert_eq!(self.stage, Stage::Closed, "nothing is let in to nobody");
+                    // The other way to be drained is that all regular containers have gone.
+                    let orderly = outcome == Outcome::Drained && self.phase == Phase::Flushing;
+                    assert!(
+                        !orderly || self.closed || self.machine.mode() == Mode::Native,
+                        "drained without the gate's word"
+                    );
                 }
             }
             Action::ReleaseProxy => {
@@ -210,7 +270,34 @@ impl Checked {
             }
             Action::HoldProxy => self.proxy_released = None,
             Action::Exit => self.exits += 1,
+            Action::Gate(stage) => {
+                assert!(stage > self.stage, "stages only advance");
+                self.stage = stage;
+            }
+            Action::CloseGate => {
+                assert!(self.trigger.is_some(), "a restart closes nothing");
+                self.closing = true;
+            }
             Action::Entered(_) | Action::Abandon(_) => {}
+        }
+    }
+
+    /// In a drain, queue-proxy is not let go while Envoy says that it would cut something.
+    fn check_queue_proxy(&self, hook: HookId) {
+        let watched = self.settings.hold_queue_proxy == HoldQueueProxy::Auto
+            && self.settings.workload_protocol == Protocol::Http1
+            && self.settings.gate != Gate::Http
+            && self.machine.mode() != Mode::NoMesh;
+        if watched
+            && self.trigger.is_some()
+            && self.released.is_none()
+            && self.queue.contains(&hook)
+        {
+            let open = self.upgrades.and_then(|reading| reading.known());
+            assert!(
+                open.is_none_or(|upgrades| upgrades.active == 0),
+                "queue-proxy was let go with streams open"
+            );
         }
     }
 
@@ -249,6 +336,13 @@ impl Checked {
             Step::Hook { queue_proxy } => {
                 let hook = HookId(self.next_hook);
                 self.next_hook += 1;
+                if queue_proxy {
+                    if !self.queue.iter().any(|hook| self.opened.contains_key(hook)) {
+                        // Nobody has looked for a while.
+                        self.upgrades = None;
+                    }
+                    self.queue.push(hook);
+                }
                 self.opened.insert(hook, self.now);
                 self.tell(Event::HookOpened { hook, queue_proxy });
             }
@@ -261,8 +355,15 @@ impl Checked {
             }
             Step::Trigger(trigger) => self.tell(Event::Trigger(trigger)),
             Step::Envoy(reading) => self.tell(Event::Envoy(reading)),
+            Step::Upgrades(reading) => self.tell(Event::Upgrades(reading)),
             Step::Queue(reading) => self.tell(Event::Queue(reading)),
             Step::Sockets(reading) => self.tell(Event::Sockets(reading)),
+            Step::Gate(requests) => {
+                if self.settings.gate != Gate::Off {
+                    self.tell(Event::Gate(requests));
+                }
+            }
+            Step::Surprise(many) => self.surprises = many,
             Step::Mesh(present) => self.tell(Event::Mesh { present }),
             Step::Called(call, result) => self.tell(Event::Called { call, result }),
             Step::Polled(released) => self.tell(Event::ReleasedPolled {

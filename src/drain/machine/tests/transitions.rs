@@ -297,6 +297,7 @@ fn no_mesh_has_no_door_and_calls_nobody() {
     pod.run(12.0);
     pod.workload_leaves();
     pod.run(1.0);
+    pod.tell(Event::Trigger(Trigger::Sigterm));
     assert_eq!(pod.begun(), []);
     assert_eq!(pod.entered(Phase::ClosingDoor), None);
     assert_eq!(pod.machine.phase(), Phase::Done);
@@ -307,7 +308,8 @@ fn a_workload_that_left_by_itself_is_not_waited_for() {
     let mut pod = triggered(Mode::Hold);
     pod.run(4.0);
     pod.workload_leaves();
-    pod.run(1.0);
+    // The sockets are looked at once a second.
+    pod.run(2.0);
     assert_eq!(pod.machine.phase(), Phase::Done);
 }
 

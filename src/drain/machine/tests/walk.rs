@@ -1,10 +1,11 @@
 //! An exhaustive walk of a small pod: kubelet, workload, queue-proxy, Envoy and Tidegate, each able
 //! to fail at any step. Breadth first, in half seconds, every combination of at most
-//! [`FAULTS`] faults with one request that may come and go at any time.
+//! [`FAULTS`] faults (one, where the request is a stream) with one request that may come and go at any time.
 //!
 //! What is checked in every state: phases only advance, nobody calls Envoy for a restart, a drain
 //! ends `Drained` only with nothing in flight, the proxy outlives the workload unless the deadline
-//! or the end of grace came first, hooks are answered by the deadline + 1 s, and every run ends.
+//! or the end of grace came first, hooks are answered by the deadline + 1 s, queue-proxy's among them,
+//! queue-proxy cuts no stream that was seen at the deletion, and every run ends.
 
 use std::collections::HashSet;
 
@@ -26,6 +27,15 @@ struct World {
     tidegate: bool,
     /// The workload's hook, while it is held.
     hook: Option<HookId>,
+    /// queue-proxy's.
+    queue_hook: Option<HookId>,
+    /// Whether the request is a stream that queue-proxy cuts at the end of its quiet period.
+    stream: bool,
+    /// Whether the request goes through a gate.
+    gated: bool,
+    closing: bool,
+    /// A stream was open, and could be seen, when the pod was deleted: it is not to be cut.
+    promised: bool,
     restarted: bool,
     deleted: Option<u32>,
     app: Container,
@@ -93,15 +103,18 @@ const MOVES: [Move; 12] = [
 ];
 
 impl World {
-    fn new(mode: Mode) -> World {
+    fn new(mode: Mode, stream: bool, gated: bool) -> World {
         let ms = Duration::from_millis;
         let settings = Settings {
             mode,
             hold_queue_proxy: HoldQueueProxy::Auto,
+            workload_protocol: Protocol::Http1,
+            gate: if gated { Gate::Http } else { Gate::Off },
             timing: Timing {
                 grace: ms(8_000),
                 margin: ms(2_000),
                 max_drain: None,
+                upgrade_grace: None,
                 announce_delay: ms(500),
                 min_drain: ms(1_500),
                 quiet: ms(1_000),
@@ -117,6 +130,11 @@ impl World {
             machine: Machine::new(settings),
             tidegate: true,
             hook: None,
+            queue_hook: None,
+            stream,
+            gated,
+            closing: false,
+            promised: false,
             restarted: false,
             deleted: None,
             app: Container::Running,
@@ -153,10 +171,11 @@ impl World {
         if self.deleted.is_none() && self.tick >= DELETED_BY {
             return step == Move::Delete;
         }
-        let fault = self.faults < FAULTS;
+        let fault = self.faults < if self.stream { 1 } else { FAULTS };
         let path = self.app == Container::Running
             && self.queue_proxy != Container::Gone
-            && (self.mode == Mode::NoMesh || self.envoy != Proxy::Gone);
+            && (self.mode == Mode::NoMesh || self.envoy != Proxy::Gone)
+            && (!self.gated || self.tidegate);
         match step {
             Move::Nothing => true,
             Move::Restart => {
@@ -201,6 +220,7 @@ impl World {
             Move::TidegateDies => self.fault(|world| {
                 world.tidegate = false;
                 world.hook = None;
+                world.queue_hook = None;
             }),
             Move::HookHangsUp => self.fault(|world| {
                 if let Some(hook) = world.hook.take() {
@@ -227,13 +247,22 @@ impl World {
 
     fn delete(&mut self) {
         self.deleted = Some(self.tick);
-        if self.queue_proxy == Container::Running {
-            self.queue_proxy = Container::Stopping(self.tick);
+        if self.queue_proxy == Container::Running && self.tidegate {
+            let hook = HookId(3);
+            self.queue_hook = Some(hook);
+            self.tell(Event::HookOpened {
+                hook,
+                queue_proxy: true,
+            });
         }
         if self.hook.is_none() {
             self.open_hook(HookId(2));
         }
         self.tell(Event::Trigger(Trigger::PreStop));
+        self.look_at_streams();
+        let seen = self.gated || self.envoy == Proxy::Serving;
+        self.promised = self.stream && self.request && self.tidegate && seen;
+        self.signal_queue_proxy();
         if self.mode == Mode::Hold {
             self.tell(Event::ReleasedPolled { released: false });
         }
@@ -252,8 +281,11 @@ impl World {
         if matches!(self.app, Container::Stopping(at) if self.tick > at) || overdue {
             self.app = Container::Gone;
         }
+        self.signal_queue_proxy();
         let quiet = matches!(self.queue_proxy, Container::Stopping(at) if self.tick > at + 3);
-        if (quiet && !self.request) || overdue {
+        self.promised &= self.request && self.tidegate && self.outcome.is_none() && !overdue;
+        if (quiet && (self.stream || !self.request)) || overdue {
+            assert!(!self.promised, "queue-proxy cuts a stream that was seen");
             self.queue_proxy = Container::Gone;
         }
         let regular_gone = self.app == Container::Gone && self.queue_proxy == Container::Gone;
@@ -277,6 +309,7 @@ impl World {
         if self.app == Container::Gone
             || self.queue_proxy == Container::Gone
             || (self.mode != Mode::NoMesh && self.envoy == Proxy::Gone)
+            || (self.gated && !self.tidegate)
         {
             self.request = false;
         }
@@ -307,7 +340,37 @@ impl World {
         }
     }
 
+    /// The kubelet sends queue-proxy's SIGTERM once its hook has been answered.
+    fn signal_queue_proxy(&mut self) {
+        let free = self.deleted.is_some() && self.queue_hook.is_none();
+        if free && self.queue_proxy == Container::Running {
+            self.queue_proxy = Container::Stopping(self.tick);
+        }
+    }
+
+    fn look_at_streams(&mut self) {
+        let active = u64::from(self.request);
+        if self.machine.polling(self.now()).gate.is_some() {
+            self.tell(Event::Gate(GateRequests {
+                active,
+                streams: if self.stream { active } else { 0 },
+                total: self.arrived,
+            }));
+        }
+        if self.machine.polling(self.now()).upgrades.is_none() {
+            return;
+        }
+        self.tell(Event::Upgrades(match self.envoy {
+            Proxy::Serving => Reading::Known(EnvoyUpgrades {
+                active: if self.stream { active } else { 0 },
+            }),
+            Proxy::Hanging => Reading::Unknown(Cause::Timeout),
+            Proxy::Gone => Reading::Unknown(Cause::Refused),
+        }));
+    }
+
     fn look(&mut self) {
+        self.look_at_streams();
         let polling = self.machine.polling(self.now());
         let active = u64::from(self.request);
         if polling.envoy.is_some() {
@@ -347,6 +410,10 @@ impl World {
         for action in self.machine.step(self.now(), event) {
             self.act(action);
         }
+        if std::mem::take(&mut self.closing) {
+            let closed = !self.request;
+            self.tell(Event::GateClosed { closed });
+        }
         assert!(self.machine.phase() >= before, "phases only advance");
     }
 
@@ -355,6 +422,9 @@ impl World {
             Action::Answer(hook) => {
                 if self.hook == Some(hook) {
                     self.hook = None;
+                }
+                if self.queue_hook == Some(hook) {
+                    self.queue_hook = None;
                 }
                 if self.deleted.is_none() {
                     assert_eq!(
@@ -384,10 +454,12 @@ impl World {
             }
             Action::Exit => {
                 assert!(self.hook.is_none(), "no hook is left open");
+                assert!(self.queue_hook.is_none(), "no hook is left open");
                 self.tidegate = false;
             }
             Action::HoldProxy => panic!("only a restart of istio-proxy is held again"),
-            Action::Entered(_) => {}
+            Action::CloseGate => self.closing = true,
+            Action::Entered(_) | Action::Gate(_) => {}
         }
     }
 
@@ -399,16 +471,16 @@ impl World {
 
     fn check(&self) {
         assert!(!self.cut_by_release, "drained with a request in flight");
-        if let (Some(_), Some(deadline), true) = (self.hook, self.machine.deadline(), self.tidegate)
-        {
+        let hook = self.hook.or(self.queue_hook);
+        if let (Some(_), Some(deadline), true) = (hook, self.machine.deadline(), self.tidegate) {
             let limit = deadline + Duration::from_secs(1);
             assert!(self.now() <= limit, "a hook outlived the deadline");
         }
     }
 }
 
-fn walk(mode: Mode) -> usize {
-    let mut layer = vec![World::new(mode)];
+fn walk(mode: Mode, stream: bool, gated: bool) -> usize {
+    let mut layer = vec![World::new(mode, stream, gated)];
     let mut states = 0;
     while !layer.is_empty() {
         let mut next = HashSet::new();
@@ -442,11 +514,13 @@ fn walk(mode: Mode) -> usize {
 #[test]
 fn every_run_of_a_small_pod_keeps_the_rules_and_ends() {
     for mode in [Mode::Hold, Mode::Annotate, Mode::Native, Mode::NoMesh] {
-        let states = walk(mode);
-        println!("{mode:?}: {states} states");
-        assert!(
-            states > 1_000,
-            "the walk of {mode:?} saw only {states} states"
-        );
+        for (stream, gated) in [(false, false), (true, false), (true, true)] {
+            let states = walk(mode, stream, gated);
+            println!("{mode:?}, streams {stream}, gate {gated}: {states} states");
+            assert!(
+                states > 1_000,
+                "the walk of {mode:?} saw only {states} states"
+            );
+        }
     }
 }
