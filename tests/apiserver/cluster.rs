@@ -49,7 +49,7 @@ impl Cluster {
         let authority = Authority::new("the tests' cluster");
         let kubeconfig = kubeconfig(&authority, dir.path());
         let mut cluster = Cluster {
-            kubectl: Kubectl::new(binary("kubectl"), dir.path(), kubeconfig),
+            kubectl: Kubectl::new(vec![binary("kubectl").into()], dir.path(), kubeconfig),
             etcd: start_etcd(dir.path()),
             apiserver: start_apiserver(&authority, dir.path()),
             _dir: dir,
@@ -233,7 +233,7 @@ fn file(dir: &Path, name: &str, contents: &str) -> PathBuf {
     path
 }
 
-/// One of the programs that `tests/apiserver/build.sh` builds.
+/// One of the programs that `tests/lab/build.sh` builds.
 fn binary(name: &str) -> PathBuf {
     let folder = std::env::var_os("TIDEGATE_TEST_K8S").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/tools/k8s"),

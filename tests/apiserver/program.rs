@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-use crate::netns;
+use crate::tied::tied;
 
 /// How long the kernel may take to end a process that was killed.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const LOG_TAIL_LINES: usize = 20;
 /// A command that ends with the test, and has nothing of its environment but where programs lie: a
 /// proxy, say, would not lead into the namespace.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
-    let mut command = netns::tied(program);
+    let mut command = tied(program);
     command
         .env_clear()
         .envs(std::env::var_os("PATH").map(|path| ("PATH", path)));

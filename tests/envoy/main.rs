@@ -23,7 +23,10 @@ mod restart;
 mod sidecar;
 mod signals;
 mod smoke;
+mod streams;
 mod tap;
+#[path = "../support/tied.rs"]
+mod tied;
 mod traffic;
 #[path = "../support/wait.rs"]
 mod wait;

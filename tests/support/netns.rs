@@ -3,16 +3,17 @@
 //! The test executable starts itself once more inside `unshare --net`, for the one test; that second
 //! process runs the body. Needs root.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::future::Future;
 use std::net::Ipv4Addr;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use tokio::process::Command;
 use tokio::runtime;
 use tokio::time::timeout;
+
+pub(crate) use crate::tied::tied;
 
 /// How long a body may take before its process is killed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
@@ -43,21 +44,6 @@ pub(crate) fn test_within<F: Future<Output = ()>>(
     } else {
         run_outside(limit, name);
     }
-}
-
-/// A command whose process is killed when the thread that started it ends, however that happens:
-/// not even a test that is killed leaves a process behind.
-///
-/// Its process is the program itself, so [`tokio::process::Child::id`] is the program's. Start it
-/// from the test's own thread or a task, not from `spawn_blocking`, whose threads end when idle.
-pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--pdeathsig", "KILL", "--"])
-        .arg(program)
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    command
 }
 
 fn run_inside<F: Future<Output = ()>>(body: impl FnOnce() -> F) {

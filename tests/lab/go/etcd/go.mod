@@ -1,4 +1,4 @@
-// Builds the etcd that the API server of the tests keeps its objects in: see ../build.sh.
+// Builds the etcd that the API server of the tests keeps its objects in: see ../../build.sh.
 module tidegate.dev/tests/etcd
 
 go 1.26.0

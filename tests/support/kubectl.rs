@@ -1,13 +1,15 @@
 //! kubectl, and what it says.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
 
-use crate::program;
+use crate::tied::tied;
 use crate::wait::within;
 
 /// How long one call may take; it takes 0.1 s on an idle machine.
@@ -17,26 +19,38 @@ const WARNING: &str = "Warning: ";
 
 /// Runs kubectl on one cluster.
 pub(crate) struct Kubectl {
-    binary: PathBuf,
+    command: Vec<OsString>,
     home: PathBuf,
     kubeconfig: PathBuf,
 }
 
 impl Kubectl {
-    /// `home` is where it keeps what it has learnt of the API.
-    pub(crate) fn new(binary: PathBuf, home: &Path, kubeconfig: PathBuf) -> Kubectl {
+    /// `command` runs it: its path, after what leads to where the API server can be reached. `home` is
+    /// where it keeps what it has learnt of the API.
+    pub(crate) fn new(command: Vec<OsString>, home: &Path, kubeconfig: PathBuf) -> Kubectl {
         Kubectl {
-            binary,
+            command,
             home: home.to_owned(),
             kubeconfig,
         }
     }
 
-    pub(crate) async fn run(&self, arguments: &[&str], input: Option<&str>) -> Outcome {
-        let mut command = program::command(&self.binary);
+    /// kubectl without arguments, with nothing of the environment but where programs lie.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = tied(&self.command[0]);
         command
+            .args(&self.command[1..])
+            .env_clear()
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .env("HOME", &self.home)
-            .env("KUBECONFIG", &self.kubeconfig)
+            .env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
+    /// Runs it, with this on its standard input.
+    pub(crate) async fn run(&self, arguments: &[&str], input: Option<&str>) -> Outcome {
+        let mut command = self.command();
+        command
             .args(arguments)
             .stdin(match input {
                 Some(_) => Stdio::piped(),

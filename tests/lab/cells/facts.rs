@@ -1,0 +1,153 @@
+//! What a played cell comes to, in numbers: seconds after the first pod's DELETE.
+
+use std::fmt;
+
+use tidegate::drain::record::Report;
+
+use super::answers::{Answer, after_delete};
+use super::kinds::Play;
+use super::matrix::{Cell, Tidegate};
+use super::play::Played;
+use crate::clock::seconds;
+use crate::record::PodRecord;
+
+/// A pod's containers, in the order in which they ought to go.
+pub(crate) const CONTAINERS: [&str; 4] =
+    ["user-container", "queue-proxy", "tidegate", "istio-proxy"];
+/// Tidegate's own `min-drain`, and what a measurement of the time after it leaves alone beside it.
+const MIN_DRAIN: f64 = 10.0;
+const BESIDE_MIN_DRAIN: f64 = 0.5;
+
+/// A cell's numbers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) sent: u64,
+    pub(crate) lost: u64,
+    pub(crate) cut: u64,
+    /// Of those, the ones that nothing allows.
+    pub(crate) due: u64,
+    pub(crate) first_byte: Option<f64>,
+    pub(crate) last_byte: Option<f64>,
+    /// preStop hooks that failed, of all the cell's pods.
+    pub(crate) hooks_failed: usize,
+    /// When each of [`CONTAINERS`] of the first pod went.
+    pub(crate) out: [Option<f64>; 4],
+    /// When the pod was gone: of several, the longest time.
+    pub(crate) gone: Option<f64>,
+    /// Tidegate's own, of the first pod.
+    pub(crate) report: Option<Report>,
+    /// What became of the first request that was lost or cut, with its name.
+    pub(crate) why: Option<String>,
+    /// From the last byte that a client got to the SIGTERM of the user container, where nothing else had
+    /// to be waited for.
+    pub(crate) released: Vec<f64>,
+    /// From the end of the workload's last container to that of istio-proxy.
+    pub(crate) proxy_out: Vec<f64>,
+}
+
+impl Facts {
+    pub(crate) fn of(cell: &Cell, played: &Played) -> Facts {
+        let Played { answers, pods } = played;
+        let Some(first) = pods.first() else {
+            return Facts::default();
+        };
+        let at = |millis: Option<f64>| after_delete(first, millis?);
+        let bytes = |of: fn(&Answer) -> Option<f64>| answers.iter().filter_map(move |a| at(of(a)));
+        let gone: Option<Vec<f64>> = pods.iter().map(|pod| pod.after_delete(pod.gone)).collect();
+        let mut facts = Facts {
+            sent: answers.iter().map(Answer::sent).sum(),
+            lost: answers.iter().map(Answer::lost).sum(),
+            cut: answers.iter().map(Answer::cut).sum(),
+            due: answers
+                .iter()
+                .filter(|answer| cell.kind.may_lose(&answer.name).is_none())
+                .map(|answer| answer.lost() + answer.cut())
+                .sum(),
+            first_byte: bytes(|answer| answer.first_byte).reduce(f64::min),
+            last_byte: bytes(|answer| answer.last_byte).reduce(f64::max),
+            hooks_failed: pods.iter().map(failed_hooks).sum(),
+            out: CONTAINERS.map(|name| out(first, name)),
+            gone: gone.and_then(|gone| gone.into_iter().reduce(f64::max)),
+            report: first.report(),
+            why: answers.iter().find_map(|answer| {
+                let why = answer.why()?;
+                Some(format!("{}: {why}", answer.name))
+            }),
+            ..Facts::default()
+        };
+        if cell.tidegate == Tidegate::With {
+            facts.released = released(cell, first, facts.last_byte).into_iter().collect();
+            if cell.kind.play == Play::Drain || cell.kind.play == Play::Rollout {
+                facts.proxy_out = pods.iter().filter_map(proxy_out).collect();
+            }
+        }
+        facts
+    }
+
+    /// Lost or cut.
+    pub(crate) fn failed(&self) -> u64 {
+        self.lost + self.cut
+    }
+}
+
+/// In one line, for who watches a run.
+impl fmt::Display for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Facts {
+            sent,
+            lost,
+            cut,
+            hooks_failed,
+            gone,
+            report,
+            ..
+        } = self;
+        write!(f, "{sent} sent, {lost} lost, {cut} cut")?;
+        if *hooks_failed > 0 {
+            write!(f, ", {hooks_failed} hooks failed")?;
+        }
+        match gone {
+            Some(gone) => write!(f, ", gone after {gone:.1} s")?,
+            None => write!(f, ", not gone")?,
+        }
+        if let Some(report) = report {
+            write!(f, ", {}", report.outcome)?;
+        }
+        for released in &self.released {
+            write!(f, ", released {released:.2} s after the last byte")?;
+        }
+        match &self.why {
+            Some(why) => write!(f, " ({why})"),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn failed_hooks(pod: &PodRecord) -> usize {
+    pod.events("FailedPreStopHook").len()
+}
+
+fn out(pod: &PodRecord, name: &str) -> Option<f64> {
+    pod.after_delete(pod.container(name)?.exited())
+}
+
+/// Only where the last byte came after `min-drain`, nothing arrived within `quiet` before it, and the
+/// client took it as it came.
+fn released(cell: &Cell, pod: &PodRecord, last_byte: Option<f64>) -> Option<f64> {
+    let measured = cell.kind.play == Play::Drain
+        && cell.kind.losses.is_empty()
+        && cell.kind.name != "slow-reader";
+    let trigger = pod.container("tidegate")?.last()?.hook;
+    let floor = pod.after_delete(trigger)? + MIN_DRAIN + BESIDE_MIN_DRAIN;
+    let last_byte = last_byte.filter(|at| measured && *at > floor)?;
+    let drained = pod.report()?.outcome == "drained";
+    let sigterm = pod.container("user-container")?.last()?.kill;
+    drained.then_some(pod.after_delete(sigterm)? - last_byte)
+}
+
+fn proxy_out(pod: &PodRecord) -> Option<f64> {
+    let drained = pod.report()?.outcome == "drained";
+    let exited = |name| pod.container(name)?.exited();
+    let workload = exited("queue-proxy")?.max(exited("user-container")?);
+    drained.then_some(seconds(workload, exited("istio-proxy")?))
+}
