@@ -14,7 +14,6 @@ build() {
     rustup target add "$1"
     # gcc is for the C in ring; the linker that comes with Rust needs no cross toolchain.
     CC_aarch64_unknown_linux_musl=aarch64-linux-gnu-gcc \
-        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \
         cargo build --locked --release --no-default-features --target "$1" --target-dir "$TARGET"
 }
 
