@@ -343,13 +343,14 @@ impl engine::Engine for Engine {
                 let quiet = self.requests.is_empty()
                     && self.upload.is_none()
                     && matches!(self.down, Down::Head)
-                    && !self.reply_end.begun()
                     && !matches!(self.shut, Some(Shut::Refused { .. }));
-                match &self.begun {
-                    _ if !quiet => State::Busy,
-                    Some(_) => State::Head,
-                    None if self.lingers => State::Head,
-                    None => State::Idle,
+                // A head of the workload's that nobody asked for is to be whole soon, too.
+                if !quiet {
+                    State::Busy
+                } else if self.begun.is_some() || self.lingers || self.reply_end.begun() {
+                    State::Head
+                } else {
+                    State::Idle
                 }
             }
         }

@@ -37,6 +37,19 @@ fn a_head_that_ends_short_is_no_request() {
     ]);
 }
 
+/// It would be awaited for ever if it counted as an answer.
+#[test]
+fn a_head_that_nobody_asked_for_is_to_be_whole_soon() {
+    converse(&[
+        Down("HTTP/1.1 40", requests(0), Head),
+        Down(
+            "8 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+            requests(0),
+            Finished,
+        ),
+    ]);
+}
+
 #[test]
 fn a_body_that_ends_short_may_still_be_answered() {
     converse(&[
