@@ -35,7 +35,10 @@ impl Pump {
         let restarts = self.moved && awaits == Awaits::Request;
         if awaits != self.awaits || restarts {
             self.awaits = awaits;
-            self.since = Instant::now();
+            // What may take its time needs no clock.
+            if awaits != Awaits::End {
+                self.since = Instant::now();
+            }
         }
         self.moved = false;
         let written = !self.up.has_unwritten() && !self.down.has_unwritten();
