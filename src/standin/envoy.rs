@@ -2,8 +2,9 @@
 //!
 //! Modelled (Envoy 1.29 to 1.40, measured): `/clusters`, `/server_info`, `/ready`, `/stats`,
 //! `drain_listeners` with its parameters (presence counts, not the value), `healthcheck/fail`, the
-//! abrupt `quitquitquit`, `connection: close` on draining responses, 503 where upstream has gone.
-//! Idle connections outlive a drain, as up to 1.39. Not modelled: mTLS, HTTP/2 GOAWAYs, outbound
+//! abrupt `quitquitquit`, `connection: close` on draining responses, 503 where upstream has gone,
+//! the end of upgraded connections late in a graceful drain, from 1.40 on. Idle connections outlive
+//! a drain, as up to 1.39. Not modelled: mTLS, HTTP/2 GOAWAYs, outbound
 //! and raw TCP listeners, buffering of response tails.
 
 use std::io;
@@ -27,6 +28,9 @@ use super::{ANY_PORT, Process, Scale, Scope};
 
 /// From the answer of `quitquitquit` to the end of the process (measured: 20-30 ms; not scaled).
 const QUIT_AFTER: Duration = Duration::from_millis(20);
+/// When upgraded connections end in a graceful drain, as a part of its time: a real Envoy ends each at
+/// a random moment of the last third.
+const CUT_AT: f64 = 5.0 / 6.0;
 /// POSTs remembered for assertions.
 const POSTS_MAX: usize = 1024;
 
@@ -125,6 +129,8 @@ struct State {
     /// A drain has begun: responses say `connection: close`.
     draining: AtomicBool,
     health_failed: AtomicBool,
+    /// Upgraded connections are to end.
+    cut: watch::Sender<bool>,
     quit: watch::Sender<bool>,
     inbound: Mutex<Option<Server>>,
 }
@@ -142,6 +148,7 @@ pub async fn start(config: Config) -> io::Result<Handle> {
         posts: watch::Sender::new(Vec::new()),
         draining: AtomicBool::new(false),
         health_failed: AtomicBool::new(false),
+        cut: watch::Sender::new(false),
         quit: watch::Sender::new(false),
         inbound: Mutex::new(None),
     });
@@ -158,7 +165,7 @@ pub async fn start(config: Config) -> io::Result<Handle> {
 }
 
 async fn run(mut scope: Scope, state: Arc<State>, inbound: TcpListener, admin: TcpListener) -> u8 {
-    let forward = Forward::new(state.config.upstream, scope.clone());
+    let forward = Forward::new(state.config.upstream, scope.clone()).cut_by(state.cut.subscribe());
     let proxy = Inbound {
         forward,
         state: Arc::clone(&state),
@@ -318,12 +325,19 @@ impl Admin {
         }
         // A second graceful drain of the same scope has no effect.
         let first = !self.state.draining.swap(true, Ordering::Relaxed);
-        if first && !skip_exit {
+        if first {
             let state = Arc::clone(&self.state);
             let drain_time = state.config.scale.real(state.config.drain_time);
             self.scope.spawn(async move {
-                tokio::time::sleep(drain_time).await;
-                state.close_inbound();
+                tokio::time::sleep(drain_time.mul_f64(CUT_AT)).await;
+                // Before, one that was never told to go stayed.
+                if state.minor() >= 40 {
+                    state.cut.send_replace(true);
+                }
+                tokio::time::sleep(drain_time.mul_f64(1.0 - CUT_AT)).await;
+                if !skip_exit {
+                    state.close_inbound();
+                }
             });
         }
         ok()

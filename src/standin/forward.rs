@@ -12,6 +12,7 @@ use hyper::{Request, Response, StatusCode, Version, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 
 use super::Scope;
 use super::body::{Body, Broken, Guarded};
@@ -21,6 +22,8 @@ use super::body::{Body, Broken, Guarded};
 pub(crate) struct Forward {
     upstream: SocketAddr,
     scope: Scope,
+    /// Once it says so, upgraded connections end.
+    cut: Option<watch::Receiver<bool>>,
     kept: Arc<Mutex<Option<SendRequest<Incoming>>>>,
 }
 
@@ -29,13 +32,25 @@ impl Forward {
         Forward {
             upstream,
             scope,
+            cut: None,
             kept: Arc::default(),
+        }
+    }
+
+    /// Upgraded connections end once `cut` says so.
+    pub(crate) fn cut_by(self, cut: watch::Receiver<bool>) -> Forward {
+        Forward {
+            cut: Some(cut),
+            ..self
         }
     }
 
     /// The same for another client connection: kept upstream connections are not shared.
     pub(crate) fn connection(&self) -> Forward {
-        Forward::new(self.upstream, self.scope.clone())
+        Forward {
+            kept: Arc::default(),
+            ..self.clone()
+        }
     }
 
     /// Sends `request` on and answers with what comes back. `guard` is dropped when the response
@@ -61,9 +76,13 @@ impl Forward {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             if let Some(client) = client {
                 let upstream = hyper::upgrade::on(&mut response);
+                let cut = self.cut.clone();
                 self.scope.spawn(async move {
                     // How a tunnel ended is its two ends' to see.
-                    let _ = tunnel(client, upstream).await;
+                    tokio::select! {
+                        _ = tunnel(client, upstream) => {}
+                        () = is_cut(cut) => {}
+                    }
                     drop(guard);
                 });
             }
@@ -119,6 +138,16 @@ impl Forward {
     fn slot(&self) -> std::sync::MutexGuard<'_, Option<SendRequest<Incoming>>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Waits until it is said; for ever where nobody can.
+async fn is_cut(cut: Option<watch::Receiver<bool>>) {
+    if let Some(mut cut) = cut
+        && cut.wait_for(|cut| *cut).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// Copies both ways until upstream ends; a client that only stops sending may go on reading.

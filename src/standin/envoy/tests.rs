@@ -183,6 +183,35 @@ async fn skip_exit_keeps_the_listener_until_a_plain_drain() {
 }
 
 #[tokio::test]
+async fn a_graceful_drain_ends_upgraded_connections_from_1_40_on() {
+    for (version, cut) in [("1.39.2", false), ("1.40.0", true)] {
+        let (_app, envoy) = pod(version).await;
+        let mut stream = TcpStream::connect(envoy.inbound).await.expect("connects");
+        let upgrade =
+            b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+        stream.write_all(upgrade).await.expect("writes");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.expect("a head"));
+        }
+        assert!(head.starts_with(b"HTTP/1.1 101"), "{}", head.escape_ascii());
+
+        let start = Instant::now();
+        let drain = "/drain_listeners?inboundonly&graceful";
+        admin(&envoy, Method::POST, drain).await;
+        if cut {
+            let read = stream.read(&mut [0]).await;
+            assert!(!matches!(read, Ok(1..)), "{read:?}");
+            assert!(start.elapsed() >= Duration::from_millis(300));
+        } else {
+            refused(envoy.inbound).await;
+            stream.write_all(b"!").await.expect("writes");
+            assert_eq!(stream.read_u8().await.expect("echo"), b'!');
+        }
+    }
+}
+
+#[tokio::test]
 async fn quit_is_abrupt_and_a_dead_upstream_is_a_503() {
     let (app, envoy) = pod("1.40.0").await;
     let slow = client::request(Method::GET, envoy.inbound, "/?sleep=600000", LIMIT);
