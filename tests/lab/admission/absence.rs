@@ -1,5 +1,6 @@
 //! Pods that are created while Tidegate's webhook is down, or restarted.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -131,17 +132,21 @@ pub(super) async fn restarted(lab: &Lab) -> Result<()> {
         let name = event.name();
         let mut tally = Tally::default();
         let begun = Instant::now();
+        let over = AtomicBool::new(false);
+        let happening = async {
+            let how = happens(lab, event).await;
+            over.store(true, Ordering::Relaxed);
+            how
+        };
+        // To the end of each, since one that is dropped may have created its pod.
         let creations = async {
-            loop {
+            while !over.load(Ordering::Relaxed) {
                 create(lab, name, &mut tally).await?;
                 sleep(PACE).await;
             }
+            Ok(())
         };
-        let over: Result<()> = tokio::select! {
-            over = happens(lab, event) => over,
-            failed = creations => failed,
-        };
-        over?;
+        tokio::try_join!(happening, creations)?;
         while tally.created < PODS {
             create(lab, name, &mut tally).await?;
         }

@@ -30,9 +30,10 @@ pub(super) fn shape(pod: &Value) -> Value {
 pub(super) fn expected(kind: Kind) -> Value {
     let drain = "/tidegate drain";
     let user = "18022/wait-for-drain?container=user-container";
+    let queue = "18022/wait-for-drain?container=queue-proxy";
     let mut status = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "held": ["user-container"],
+        "held": ["user-container", "queue-proxy"],
         "grace": 333,
     });
     let common = json!({
@@ -48,7 +49,7 @@ pub(super) fn expected(kind: Kind) -> Value {
             json!({
                 "initContainers": ["istio-init", "istio-proxy", "tidegate"],
                 "containers": ["user-container", "queue-proxy"],
-                "preStop": {"user-container": user, "tidegate": drain},
+                "preStop": {"user-container": user, "queue-proxy": queue, "tidegate": drain},
                 "mode": "native",
             })
         }
@@ -66,7 +67,7 @@ pub(super) fn expected(kind: Kind) -> Value {
             json!({
                 "initContainers": ["istio-init"],
                 "containers": containers,
-                "preStop": {"user-container": user, "tidegate": drain, "istio-proxy": wait},
+                "preStop": {"user-container": user, "queue-proxy": queue, "tidegate": drain, "istio-proxy": wait},
                 "mode": "hold",
             })
         }
