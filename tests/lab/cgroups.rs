@@ -14,11 +14,24 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What the kubelet insists on.
 const NEEDED: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
 
+/// How much of the CPU all pods together get where others want it too, four times what one process gets:
+/// times are measured in them. Of cgroup v1 and of v2.
+const SHARES: u64 = 4 * 1_024;
+const WEIGHT: u64 = 4 * 100;
+
 /// A hierarchy, by where it is mounted.
 #[derive(Debug)]
 enum Hierarchy {
     V1(PathBuf),
     V2(PathBuf),
+}
+
+/// Sets a share, where the hierarchy has the controller.
+fn share(file: &Path, share: u64) -> io::Result<()> {
+    if file.exists() {
+        fs::write(file, share.to_string())?;
+    }
+    Ok(())
 }
 
 impl Hierarchy {
@@ -39,7 +52,7 @@ impl Hierarchy {
                         fs::write(folder.join(file), fs::read(root.join(file))?)?;
                     }
                 }
-                Ok(())
+                share(&folder.join("cpu.shares"), SHARES)
             }
             Hierarchy::V2(root) => {
                 let there = controllers(root);
@@ -52,7 +65,8 @@ impl Hierarchy {
                         format!("+{controller}"),
                     )?;
                 }
-                create_folder(&folder)
+                create_folder(&folder)?;
+                share(&folder.join("cpu.weight"), WEIGHT)
             }
         }
     }

@@ -48,6 +48,7 @@ struct State {
 #[derive(Default)]
 struct Marks {
     hooks: HashMap<String, SystemTime>,
+    hooks_over: HashMap<String, SystemTime>,
     kills: HashMap<String, SystemTime>,
     exits: HashMap<String, Exit>,
 }
@@ -326,6 +327,7 @@ impl Pod {
             .filter(|(container, _, _)| container == name);
         let lives = lives.map(|(_, id, message)| Life {
             hook: marks.hooks.get(id).copied(),
+            hook_over: marks.hooks_over.get(id).copied(),
             kill: marks.kills.get(id).copied(),
             exit: marks.exits.get(id).copied(),
             message: message.clone(),
@@ -344,20 +346,24 @@ impl Pod {
 impl Marks {
     /// A line of the kubelet's log, as JSON; the first of a kind counts.
     fn kubelet(&mut self, line: &str) {
-        let hook = line.contains("\"Running preStop hook\"");
-        if !hook && !line.contains("\"Killing container with a grace period\"") {
+        const COMPLETED: &str = "\"PreStop hook completed\"";
+        const FAILED: &str = "\"PreStop hook failed\"";
+        const OVERRUN: &str = "\"PreStop hook not completed in grace period\"";
+        let says = |message: &str| line.contains(message);
+        let times = if says("\"Running preStop hook\"") {
+            &mut self.hooks
+        } else if [COMPLETED, FAILED, OVERRUN].into_iter().any(says) {
+            &mut self.hooks_over
+        } else if says("\"Killing container with a grace period\"") {
+            &mut self.kills
+        } else {
             return;
-        }
+        };
         let Ok(line) = serde_json::from_str::<Value>(line) else {
             return;
         };
         if let (Some(millis), Some(id)) = (line["ts"].as_f64(), line["containerID"].as_str()) {
             let id = short_id(id).to_owned();
-            let times = if hook {
-                &mut self.hooks
-            } else {
-                &mut self.kills
-            };
             times
                 .entry(id)
                 .or_insert_with(|| clock::from_millis(millis));

@@ -45,6 +45,8 @@ pub(crate) struct ContainerRecord {
 pub(crate) struct Life {
     /// When the kubelet began its preStop hook: "Running preStop hook".
     pub(crate) hook: Option<SystemTime>,
+    /// When that was over: "PreStop hook completed", or failed.
+    pub(crate) hook_over: Option<SystemTime>,
     /// When the kubelet, its hook over, had it sent SIGTERM: "Killing container with a grace period".
     pub(crate) kill: Option<SystemTime>,
     /// When its first process had ended, by containerd's `/tasks/exit`.
@@ -98,6 +100,14 @@ impl PodRecord {
         self.containers
             .iter()
             .find(|container| container.name == name)
+    }
+
+    /// When its last container had ended.
+    pub(crate) fn ended(&self) -> Option<SystemTime> {
+        self.containers
+            .iter()
+            .filter_map(ContainerRecord::exited)
+            .max()
     }
 
     /// Tidegate's own report, where it has one.

@@ -59,6 +59,38 @@ impl Answer {
         records.into_iter().map(read).collect()
     }
 
+    /// One of each name: the pieces of a load.
+    pub(crate) fn merged(pieces: Vec<Answer>) -> Vec<Answer> {
+        let mut merged: Vec<Answer> = Vec::new();
+        for piece in pieces {
+            match merged.iter_mut().find(|answer| answer.name == piece.name) {
+                Some(answer) => answer.add(piece),
+                None => merged.push(piece),
+            }
+        }
+        merged
+    }
+
+    fn add(&mut self, other: Answer) {
+        let least = |one: Option<f64>, other| one.into_iter().chain(other).reduce(f64::min);
+        let most = |one: Option<f64>, other| one.into_iter().chain(other).reduce(f64::max);
+        self.started = self.started.min(other.started);
+        self.first_byte = least(self.first_byte, other.first_byte);
+        self.last_byte = most(self.last_byte, other.last_byte);
+        self.ended = self.ended.max(other.ended);
+        if self.outcome == Outcome::Ok {
+            (self.outcome, self.status, self.error) = (other.outcome, other.status, other.error);
+        }
+        if let (Some(load), Some(other)) = (&mut self.load, other.load) {
+            load.sent += other.sent;
+            load.lost += other.lost;
+            load.cut += other.cut;
+            load.refused += other.refused;
+            load.skipped += other.skipped;
+            load.failures.extend(other.failures);
+        }
+    }
+
     /// Requests in it.
     pub(crate) fn sent(&self) -> u64 {
         self.load

@@ -18,7 +18,7 @@ pub(crate) fn cell(lab: &Lab, cell: &Cell, played: &Played) -> Result<()> {
     for answer in &played.answers {
         writeln!(text, "{answer:?}")?;
     }
-    for record in &played.pods {
+    for record in played.pods.iter().chain(&played.others) {
         pod(&mut text, record)?;
     }
     write(lab, &cell.service(), &text)

@@ -21,6 +21,7 @@ pub(crate) struct Configuration {
 pub(crate) const PLAIN_HOOKS: (&str, &str) = ("tidegate.lab/hooks", "plain");
 
 const PROXY_CONFIG: &str = "proxy.istio.io/config";
+const GATE: (&str, &str) = ("tidegate.dev/gate", "http");
 
 const CLASSIC: Configuration = Configuration {
     name: "",
@@ -33,7 +34,7 @@ const CLASSIC: Configuration = Configuration {
 };
 
 /// All of them.
-pub(crate) static ALL: [Configuration; 7] = [
+pub(crate) static ALL: [Configuration; 8] = [
     Configuration {
         name: "no-mesh",
         title: "no mesh",
@@ -91,6 +92,14 @@ pub(crate) static ALL: [Configuration; 7] = [
         ..CLASSIC
     },
     Configuration {
+        name: "classic-gate",
+        title: "classic, gate",
+        about: "`tidegate.dev/gate: http`: Tidegate stands between Envoy and queue-proxy",
+        same_without: Some("classic-5s"),
+        annotations: &[GATE],
+        ..CLASSIC
+    },
+    Configuration {
         name: "native",
         title: "native",
         about: "istio-proxy is a native sidecar: the kubelet ends it after the other containers",
@@ -112,5 +121,10 @@ impl Configuration {
     /// Whether there is an istio-proxy.
     pub(crate) fn is_mesh(&self) -> bool {
         self.sidecar != Sidecar::None
+    }
+
+    /// Whether Tidegate, where it is, stands in the path.
+    pub(crate) fn is_gated(&self) -> bool {
+        self.annotations.contains(&GATE)
     }
 }

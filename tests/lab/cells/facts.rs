@@ -1,6 +1,7 @@
 //! What a played cell comes to, in numbers: seconds after the first pod's DELETE.
 
 use std::fmt;
+use std::time::SystemTime;
 
 use tidegate::drain::record::Report;
 
@@ -32,6 +33,8 @@ pub(crate) struct Facts {
     pub(crate) hooks_failed: usize,
     /// When each of [`CONTAINERS`] of the first pod went.
     pub(crate) out: [Option<f64>; 4],
+    /// When the last container had ended: of several pods, the longest time.
+    pub(crate) ended: Option<f64>,
     /// When the pod was gone: of several, the longest time.
     pub(crate) gone: Option<f64>,
     /// Tidegate's own, of the first pod.
@@ -40,20 +43,27 @@ pub(crate) struct Facts {
     pub(crate) why: Option<String>,
     /// From the last byte that a client got to the SIGTERM of the user container, where nothing else had
     /// to be waited for.
-    pub(crate) released: Vec<f64>,
-    /// From the end of the workload's last container to that of istio-proxy.
+    pub(crate) released: Option<f64>,
+    /// From the end of the workload's last container to the SIGTERM of an istio-proxy whose hook Tidegate
+    /// holds.
+    pub(crate) proxy_released: Vec<f64>,
+    /// The same, to istio-proxy's end.
     pub(crate) proxy_out: Vec<f64>,
 }
 
 impl Facts {
     pub(crate) fn of(cell: &Cell, played: &Played) -> Facts {
-        let Played { answers, pods } = played;
+        let Played { answers, pods, .. } = played;
         let Some(first) = pods.first() else {
             return Facts::default();
         };
         let at = |millis: Option<f64>| after_delete(first, millis?);
         let bytes = |of: fn(&Answer) -> Option<f64>| answers.iter().filter_map(move |a| at(of(a)));
-        let gone: Option<Vec<f64>> = pods.iter().map(|pod| pod.after_delete(pod.gone)).collect();
+        let longest = |of: fn(&PodRecord) -> Option<SystemTime>| {
+            let times: Option<Vec<f64>> =
+                pods.iter().map(|pod| pod.after_delete(of(pod))).collect();
+            times?.into_iter().reduce(f64::max)
+        };
         let mut facts = Facts {
             sent: answers.iter().map(Answer::sent).sum(),
             lost: answers.iter().map(Answer::lost).sum(),
@@ -67,7 +77,8 @@ impl Facts {
             last_byte: bytes(|answer| answer.last_byte).reduce(f64::max),
             hooks_failed: pods.iter().map(failed_hooks).sum(),
             out: CONTAINERS.map(|name| out(first, name)),
-            gone: gone.and_then(|gone| gone.into_iter().reduce(f64::max)),
+            ended: longest(PodRecord::ended),
+            gone: longest(|pod| pod.gone),
             report: first.report(),
             why: answers.iter().find_map(|answer| {
                 let why = answer.why()?;
@@ -76,8 +87,9 @@ impl Facts {
             ..Facts::default()
         };
         if cell.tidegate == Tidegate::With {
-            facts.released = released(cell, first, facts.last_byte).into_iter().collect();
+            facts.released = released(cell, first, facts.last_byte);
             if cell.kind.play == Play::Drain || cell.kind.play == Play::Rollout {
+                facts.proxy_released = pods.iter().filter_map(proxy_released).collect();
                 facts.proxy_out = pods.iter().filter_map(proxy_out).collect();
             }
         }
@@ -113,7 +125,7 @@ impl fmt::Display for Facts {
         if let Some(report) = report {
             write!(f, ", {}", report.outcome)?;
         }
-        for released in &self.released {
+        if let Some(released) = self.released {
             write!(f, ", released {released:.2} s after the last byte")?;
         }
         match &self.why {
@@ -131,8 +143,8 @@ fn out(pod: &PodRecord, name: &str) -> Option<f64> {
     pod.after_delete(pod.container(name)?.exited())
 }
 
-/// Only where the last byte came after `min-drain`, nothing arrived within `quiet` before it, and the
-/// client took it as it came.
+/// Only where the last byte came after `min-drain`, no request came late, so that `quiet` was over, and
+/// the client took it as it came.
 fn released(cell: &Cell, pod: &PodRecord, last_byte: Option<f64>) -> Option<f64> {
     let measured = cell.kind.play == Play::Drain
         && cell.kind.losses.is_empty()
@@ -140,14 +152,26 @@ fn released(cell: &Cell, pod: &PodRecord, last_byte: Option<f64>) -> Option<f64>
     let trigger = pod.container("tidegate")?.last()?.hook;
     let floor = pod.after_delete(trigger)? + MIN_DRAIN + BESIDE_MIN_DRAIN;
     let last_byte = last_byte.filter(|at| measured && *at > floor)?;
-    let drained = pod.report()?.outcome == "drained";
+    let report = pod.report()?;
+    let drained = report.outcome == "drained" && report.late == 0;
     let sigterm = pod.container("user-container")?.last()?.kill;
     drained.then_some(pod.after_delete(sigterm)? - last_byte)
 }
 
-fn proxy_out(pod: &PodRecord) -> Option<f64> {
-    let drained = pod.report()?.outcome == "drained";
+/// When the last of the workload had ended, where Tidegate has waited for that.
+fn workload_out(pod: &PodRecord) -> Option<SystemTime> {
     let exited = |name| pod.container(name)?.exited();
     let workload = exited("queue-proxy")?.max(exited("user-container")?);
-    drained.then_some(seconds(workload, exited("istio-proxy")?))
+    (pod.report()?.outcome == "drained").then_some(workload)
+}
+
+fn proxy_released(pod: &PodRecord) -> Option<f64> {
+    let proxy = pod.container("istio-proxy")?.last()?;
+    proxy.hook?;
+    Some(seconds(workload_out(pod)?, proxy.kill?))
+}
+
+fn proxy_out(pod: &PodRecord) -> Option<f64> {
+    let exited = pod.container("istio-proxy")?.exited()?;
+    Some(seconds(workload_out(pod)?, exited))
 }

@@ -24,15 +24,14 @@ pub(crate) fn complaints(cell: &Cell, played: &Played, facts: &Facts) -> Vec<Str
     for pod in &played.pods {
         of_pod(cell, pod, &mut complaints);
     }
-    let within = cell.kind.gone_within;
-    match facts.gone {
-        None => complaints.push("the pod did not go".to_owned()),
-        Some(gone) if gone > within => {
-            complaints.push(format!(
-                "the pod went after {gone:.1} s, not within {within} s"
-            ));
-        }
-        Some(_) => {}
+    if facts.gone.is_none() {
+        complaints.push("the pod did not go".to_owned());
+    }
+    let within = cell.kind.ends_within;
+    if let Some(ended) = facts.ended.filter(|ended| *ended > within) {
+        complaints.push(format!(
+            "its last container ended after {ended:.1} s, not within {within} s"
+        ));
     }
     complaints
 }

@@ -22,8 +22,9 @@ pub(crate) struct Kind {
     pub(crate) play: Play,
     /// The grace period that the DELETE asks for, where it is not the pod's own; seconds.
     pub(crate) grace: Option<u64>,
-    /// The longest from the DELETE until the pod is gone, with Tidegate; seconds.
-    pub(crate) gone_within: f64,
+    /// The longest from the DELETE until the last container has ended, with Tidegate; seconds. What the
+    /// kubelet then does until the pod is gone takes it as long as it is busy.
+    pub(crate) ends_within: f64,
     /// What may be lost or cut in spite of Tidegate.
     pub(crate) losses: &'static [Loss],
     /// Why a preStop hook may fail in spite of Tidegate, where one may.
@@ -83,7 +84,10 @@ pub(crate) struct Loss {
 pub(crate) enum Needs {
     Nothing,
     Mesh,
+    /// Beside the path.
     Tidegate,
+    /// In the path.
+    Gate,
 }
 
 /// When it is played: cells of one turn run beside each other.
@@ -91,7 +95,7 @@ pub(crate) enum Needs {
 pub(crate) enum Turn {
     /// Begun first, since it lasts.
     Long,
-    /// While few pods are created.
+    /// Few at once.
     Load,
     /// All others.
     Short,
@@ -108,7 +112,7 @@ const DRAIN: Kind = Kind {
     requests: &[],
     play: Play::Drain,
     grace: None,
-    gone_within: 46.0,
+    ends_within: 46.0,
     losses: &[],
     hooks_fail: None,
     annotation: None,
@@ -140,7 +144,7 @@ const WEBSOCKETS_WITHOUT_MESH: Option<(&str, &str, &str)> =
 const MID_DRAIN: Duration = Duration::from_secs(8);
 
 /// All of them, in the order in which readers see them.
-pub(crate) static ALL: [Kind; 17] = [
+pub(crate) static ALL: [Kind; 18] = [
     Kind {
         name: "idle",
         title: "idle",
@@ -162,7 +166,7 @@ pub(crate) static ALL: [Kind; 17] = [
             slow("headers first", 40, "first"),
             slow("headers last", 40, "last"),
         ],
-        gone_within: 55.0,
+        ends_within: 55.0,
         ..DRAIN
     },
     Kind {
@@ -170,7 +174,7 @@ pub(crate) static ALL: [Kind; 17] = [
         title: "50 s request, app exits on SIGTERM",
         app: &["--on-sigterm", "exit"],
         requests: &[slow("request", 50, "last")],
-        gone_within: 65.0,
+        ends_within: 65.0,
         ..DRAIN
     },
     Kind {
@@ -188,7 +192,7 @@ pub(crate) static ALL: [Kind; 17] = [
         title: "h2c stream of 45 s",
         protocol: Protocol::H2c,
         requests: &[request("stream", Ask::Stream { seconds: 45 })],
-        gone_within: 90.0,
+        ends_within: 90.0,
         ..DRAIN
     },
     Kind {
@@ -196,7 +200,7 @@ pub(crate) static ALL: [Kind; 17] = [
         title: "h2c stream of 120 s",
         protocol: Protocol::H2c,
         requests: &[request("stream", Ask::Stream { seconds: 120 })],
-        gone_within: 165.0,
+        ends_within: 165.0,
         turn: Turn::Long,
         ..DRAIN
     },
@@ -204,7 +208,7 @@ pub(crate) static ALL: [Kind; 17] = [
         name: "ws-60s",
         title: "WebSocket of 60 s",
         requests: &[request("websocket", Ask::WebSocket { seconds: 60 })],
-        gone_within: 105.0,
+        ends_within: 105.0,
         annotation: WEBSOCKETS_WITHOUT_MESH,
         ..DRAIN
     },
@@ -212,7 +216,7 @@ pub(crate) static ALL: [Kind; 17] = [
         name: "ws-120s",
         title: "WebSocket of 120 s",
         requests: &[request("websocket", Ask::WebSocket { seconds: 120 })],
-        gone_within: 165.0,
+        ends_within: 165.0,
         annotation: WEBSOCKETS_WITHOUT_MESH,
         turn: Turn::Long,
         ..DRAIN
@@ -222,7 +226,7 @@ pub(crate) static ALL: [Kind; 17] = [
         title: "gRPC stream of 45 s",
         protocol: Protocol::H2c,
         requests: &[request("stream", Ask::Grpc { seconds: 45 })],
-        gone_within: 90.0,
+        ends_within: 90.0,
         ..DRAIN
     },
     Kind {
@@ -235,14 +239,14 @@ pub(crate) static ALL: [Kind; 17] = [
                 rate: 300_000,
             },
         )],
-        gone_within: 55.0,
+        ends_within: 55.0,
         ..DRAIN
     },
     Kind {
         name: "rollout",
         title: "200 rps while pods are replaced",
         play: Play::Rollout,
-        gone_within: 120.0,
+        ends_within: 120.0,
         turn: Turn::Load,
         ..DRAIN
     },
@@ -286,9 +290,28 @@ pub(crate) static ALL: [Kind; 17] = [
             process: "tidegate",
         },
         // istio-proxy waits for a release that does not come, for the grace period of 63 s.
-        gone_within: 70.0,
+        ends_within: 80.0,
         hooks_fail: Some("who would answer them was killed"),
         needs: Needs::Tidegate,
+        ..DRAIN
+    },
+    Kind {
+        name: "gate-killed",
+        title: "Tidegate killed, in the path",
+        timeout: 30,
+        requests: &[slow("request", 20, "last")],
+        play: Play::Kill {
+            after: MID_DRAIN,
+            container: "tidegate",
+            process: "tidegate",
+        },
+        ends_within: 80.0,
+        losses: &[Loss {
+            request: "request",
+            why: "it ran through the gate that was killed",
+        }],
+        hooks_fail: Some("who would answer them was killed"),
+        needs: Needs::Gate,
         ..DRAIN
     },
     Kind {

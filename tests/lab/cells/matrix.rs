@@ -56,7 +56,8 @@ impl Cell {
         let needed = match self.kind.needs {
             Needs::Nothing => true,
             Needs::Mesh => self.configuration.is_mesh(),
-            Needs::Tidegate => with,
+            Needs::Tidegate => with && !self.configuration.is_gated(),
+            Needs::Gate => with && self.configuration.is_gated(),
         };
         needed && (with || self.configuration.same_without.is_none())
     }

@@ -35,6 +35,7 @@ use picture::PICTURES;
 use play::{CLIENTS, LOAD_CLIENTS, Played, READY_LIMIT};
 use results::Run;
 use stage::{Ended, Stage};
+use versions::Cpu;
 
 /// A cell that was played, and what it comes to.
 struct Outcome {
@@ -48,13 +49,14 @@ struct Outcome {
 /// where one with Tidegate loses what it should not.
 pub(crate) async fn run(lab: &Lab, pattern: Option<&str>) -> Result<()> {
     let begun = Instant::now();
+    let cpu = Cpu::now()?;
     let mut cells = matrix::all();
     if let Some(pattern) = pattern {
         cells.retain(|cell| cell.to_string().contains(pattern));
         ensure!(!cells.is_empty(), "no cell's name contains {pattern}");
     }
     // Within a turn the longest first.
-    let lasts = |cell: &Cell| cell.kind.gone_within;
+    let lasts = |cell: &Cell| cell.kind.ends_within;
     cells.sort_by(|one, other| lasts(other).total_cmp(&lasts(one)));
     prepare(lab, &cells).await?;
     let stage = Stage::new();
@@ -79,6 +81,7 @@ pub(crate) async fn run(lab: &Lab, pattern: Option<&str>) -> Result<()> {
                 outcomes,
                 hooks,
                 took,
+                busy: Cpu::now()?.busy_since(cpu),
             })?;
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use tidegate::demo::scene::{Kind, Row, Scene, Span};
 use tidegate::demo::svg;
 use tidegate::drain::Phase;
@@ -12,6 +13,7 @@ use super::Outcome;
 use super::answers::{self, Answer, after_delete};
 use super::facts::failed_hooks;
 use super::matrix::Tidegate;
+use crate::clock;
 use crate::record::{Life, PodRecord};
 
 /// The pictures: a file's name, the configuration and the kind of its cells.
@@ -51,6 +53,7 @@ fn scene(outcome: &Outcome) -> Option<Scene> {
         .iter()
         .filter_map(|answer| request(pod, answer))
         .collect();
+    rows.sort_by(|one, other| one.label.cmp(&other.label));
     rows.extend(ORDER.iter().filter_map(|name| container(pod, name)));
     Some(Scene {
         title: match outcome.cell.tidegate {
@@ -63,7 +66,6 @@ fn scene(outcome: &Outcome) -> Option<Scene> {
         released: outcome
             .facts
             .released
-            .first()
             .map(|after| Duration::from_secs_f64(after.max(0.0))),
         rows,
         phases: phases(pod).unwrap_or_default(),
@@ -112,14 +114,15 @@ fn events(pod: &PodRecord, life: &Life, hook_failed: bool) -> Vec<(f64, What)> {
     if let Some(hook) = at(life.hook) {
         events.push((hook, What::HookStarted));
     }
-    if let Some(kill) = at(life.kill) {
-        let over = if hook_failed {
+    if let Some(over) = at(life.hook_over.or(life.kill)) {
+        let how = if hook_failed {
             What::HookFailed(String::new())
         } else {
             What::HookEnded
         };
-        events.extend([(kill, over), (kill, What::Sigterm)]);
+        events.push((over, how));
     }
+    events.extend(at(life.kill).map(|kill| (kill, What::Sigterm)));
     if let Some((exit, code)) = life
         .exit
         .and_then(|exit| Some((at(Some(exit.at))?, exit.code)))
@@ -130,10 +133,15 @@ fn events(pod: &PodRecord, life: &Life, hook_failed: bool) -> Vec<(f64, What)> {
     events
 }
 
-/// Tidegate's own, which count from its trigger.
+/// Tidegate's own, which count from its trigger; when that was says its log.
 fn phases(pod: &PodRecord) -> Option<Vec<(Phase, f64)>> {
     let report = pod.report()?;
-    let trigger = pod.after_delete(pod.container("tidegate")?.last()?.hook)?;
+    let announcing = pod.container("tidegate")?.log.iter().find_map(|line| {
+        let line: Value = serde_json::from_str(&line.text).ok()?;
+        let is_it = line["message"] == "phase" && line["phase"] == Phase::Announcing.name();
+        is_it.then(|| clock::parse(line["timestamp"].as_str()?).ok())?
+    });
+    let trigger = pod.after_delete(announcing)?;
     let phases = report.phases.iter().filter_map(|entered| {
         let named = |phase: &Phase| phase.name() == entered.phase;
         let phase = Phase::ALL.into_iter().find(named)?;

@@ -31,6 +31,8 @@ pub(crate) struct Played {
     pub(crate) answers: Vec<Answer>,
     /// In the order of their deletion.
     pub(crate) pods: Vec<PodRecord>,
+    /// Those that took their place, and were there to the end.
+    pub(crate) others: Vec<PodRecord>,
 }
 
 /// A cell whose pods are ready.
@@ -141,13 +143,14 @@ impl<'a> Ready<'a> {
         Ok(Played {
             pods: vec![pod?],
             answers: answers?,
+            others: Vec::new(),
         })
     }
 
     /// Waits until a pod is gone, and tells all that is known of it. One that stays is removed by force,
     /// and its record knows of no end.
     pub(crate) async fn until_gone(&self, pod: &str) -> Result<PodRecord> {
-        let limit = Duration::from_secs_f64(self.cell.kind.gone_within) + GONE_MORE;
+        let limit = Duration::from_secs_f64(self.cell.kind.ends_within) + GONE_MORE;
         let gone = self.lab.wait_gone(NAMESPACE, pod, limit).await;
         let record = self.lab.record(NAMESPACE, pod);
         if gone.is_err() {

@@ -55,5 +55,6 @@ pub(super) async fn play(ready: &Ready<'_>) -> Result<Played> {
     Ok(Played {
         answers,
         pods: vec![pod],
+        others: Vec::new(),
     })
 }

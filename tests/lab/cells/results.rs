@@ -16,7 +16,11 @@ pub(crate) struct Run<'a> {
     pub(crate) outcomes: &'a [Outcome],
     pub(crate) hooks: &'a Hooks,
     pub(crate) took: Duration,
+    /// How much of that time the machine's cores worked, in percent.
+    pub(crate) busy: u64,
 }
+
+const WORKLOAD_OUT: &str = "the end of queue-proxy and the user container";
 
 impl Run<'_> {
     /// The whole page.
@@ -50,6 +54,7 @@ impl Run<'_> {
         for (part, version) in versions::all(self.outcomes)? {
             writeln!(page, "| {part} | {version} |")?;
         }
+        writeln!(page, "| busy meanwhile | {} % |", self.busy)?;
         writeln!(page)?;
         Ok(())
     }
@@ -99,13 +104,19 @@ impl Run<'_> {
              How fast Tidegate was, in seconds, over all its cells of which nothing else had to be waited for:\n\n\
              | from | to | times | p50 | p99 |\n|---|---|---:|---:|---:|"
         )?;
-        let released = self.of(Tidegate::With);
-        let released = released.flat_map(|outcome| outcome.facts.released.clone());
+        self.released(page, "the last byte at the client", |it| {
+            it.is_mesh() && !it.is_gated()
+        })?;
+        self.released(page, "the same, with the gate", Configuration::is_gated)?;
+        let no_mesh = "the same, no mesh: queue-proxy tells, once a second";
+        self.released(page, no_mesh, |it| !it.is_mesh())?;
+        let times = self.of(Tidegate::With);
+        let times = times.flat_map(|outcome| outcome.facts.proxy_released.clone());
         speed(
             page,
-            "the last byte at the client",
-            "SIGTERM of the user container",
-            released,
+            WORKLOAD_OUT,
+            "SIGTERM of a classic istio-proxy",
+            times,
         )?;
         for native in [false, true] {
             let sidecar = if native { "a native" } else { "a classic" };
@@ -114,18 +125,25 @@ impl Run<'_> {
                 .filter(|outcome| (outcome.cell.configuration.name == "native") == native);
             let times = cells.flat_map(|outcome| outcome.facts.proxy_out.clone());
             let to = format!("the end of {sidecar} istio-proxy");
-            speed(
-                page,
-                "the end of queue-proxy and the user container",
-                &to,
-                times,
-            )?;
+            speed(page, WORKLOAD_OUT, &to, times)?;
         }
         writeln!(page)?;
         for (file, configuration, kind) in PICTURES {
             writeln!(page, "![{configuration}, {kind}]({file})\n")?;
         }
         Ok(())
+    }
+
+    fn released(
+        &self,
+        page: &mut String,
+        from: &str,
+        is_meant: fn(&Configuration) -> bool,
+    ) -> anyhow::Result<()> {
+        let cells = self.of(Tidegate::With);
+        let cells = cells.filter(|outcome| is_meant(outcome.cell.configuration));
+        let times = cells.filter_map(|outcome| outcome.facts.released);
+        speed(page, from, "SIGTERM of the user container", times)
     }
 
     // ===== all cells =====

@@ -1,12 +1,16 @@
 //! Two pods under load: one is deleted, then both are replaced, one after the other.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
+use futures_util::StreamExt;
 use futures_util::future::try_join_all;
+use futures_util::stream::FuturesUnordered;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
+use super::answers::Answer;
 use super::play::{LOAD_CLIENTS, Played, READY_LIMIT, Ready};
 use crate::cluster::NAMESPACE;
 use crate::mesh;
@@ -14,10 +18,10 @@ use crate::record::PodRecord;
 
 /// From the load's start to the first DELETE.
 const BEFORE: Duration = Duration::from_secs(3);
-/// How long the load lasts: to the last DELETE, and beyond the time in which it matters.
-const LOAD: Duration = Duration::from_secs(55);
-/// What of it must be left when the last pod is deleted.
-const AFTER: Duration = Duration::from_secs(10);
+/// From the last DELETE to the load's end: beyond Envoy's 5 s, and Tidegate's `min-drain` of 10 s.
+const AFTER: Duration = Duration::from_secs(12);
+/// The load is sent in pieces, since nobody knows how long new pods take to start.
+const PIECE: Duration = Duration::from_secs(5);
 /// Requests a second of each client: short ones, and some that outlast an Envoy's 5 s.
 const SHORT: (f64, f64) = (80.0, 0.05);
 const LONG: (f64, f64) = (20.0, 8.0);
@@ -67,26 +71,48 @@ pub(super) async fn play(ready: &Ready<'_>) -> Result<Played> {
         } = way;
         ready.lab.until_reached(client, target, host).await?;
     }
-    let plans: Vec<Value> = ways.iter().map(Way::plan).collect();
-    let asking = ways.iter().zip(&plans);
-    let asking = try_join_all(asking.map(|(way, plan)| ready.ask(way.client, plan)));
-    let (answers, pods) = tokio::join!(asking, replace(ready));
+    let over = AtomicBool::new(false);
+    let replacing = async {
+        let pods = replace(ready, &over).await;
+        over.store(true, Ordering::Relaxed);
+        pods
+    };
+    let (answers, pods) = tokio::join!(load(ready, &ways, &over), replacing);
+    let mut others = Vec::new();
     for letter in ['d', 'e'] {
-        ready
-            .lab
-            .remove_pod(NAMESPACE, &ready.member(letter))
-            .await?;
+        let name = ready.member(letter);
+        others.extend(ready.lab.record(NAMESPACE, &name));
+        ready.lab.remove_pod(NAMESPACE, &name).await?;
     }
     Ok(Played {
-        answers: answers?.into_iter().flatten().collect(),
+        answers: Answer::merged(answers?),
         pods: pods?,
+        others,
     })
 }
 
+/// Sends piece after piece until it is over; what became of all.
+async fn load(ready: &Ready<'_>, ways: &[Way], over: &AtomicBool) -> Result<Vec<Answer>> {
+    let plans: Vec<Value> = ways.iter().map(Way::plan).collect();
+    let mut asking = FuturesUnordered::new();
+    let mut answers = Vec::new();
+    let mut due = Instant::now();
+    loop {
+        tokio::select! {
+            () = sleep_until(due), if !over.load(Ordering::Relaxed) => {
+                due += PIECE;
+                let pieces = ways.iter().zip(&plans);
+                asking.extend(pieces.map(|(way, plan)| ready.ask(way.client, plan)));
+            }
+            Some(piece) = asking.next() => answers.extend(piece?),
+            else => return Ok(answers),
+        }
+    }
+}
+
 /// Deletes `a`, which a ReplicaSet would replace at once, and then replaces both that are left.
-async fn replace(ready: &Ready<'_>) -> Result<Vec<PodRecord>> {
+async fn replace(ready: &Ready<'_>, over: &AtomicBool) -> Result<Vec<PodRecord>> {
     let lab = ready.lab;
-    let begun = Instant::now();
     sleep(BEFORE).await;
     let old = ['a', 'b', 'c'].map(|letter| ready.member(letter));
     lab.delete_pod(NAMESPACE, &old[0]).await?;
@@ -95,16 +121,9 @@ async fn replace(ready: &Ready<'_>) -> Result<Vec<PodRecord>> {
         new(ready, new_one).await?;
         lab.delete_pod(NAMESPACE, old_one).await?;
     }
-    let left = LOAD.saturating_sub(begun.elapsed());
-    ensure!(
-        left >= AFTER,
-        "new pods took so long to start that the load ends {left:?} after the last DELETE"
-    );
-    let mut records = Vec::new();
-    for pod in &old {
-        records.push(ready.until_gone(pod).await?);
-    }
-    Ok(records)
+    sleep(AFTER).await;
+    over.store(true, Ordering::Relaxed);
+    try_join_all(old.iter().map(|pod| ready.until_gone(pod))).await
 }
 
 async fn new(ready: &Ready<'_>, letter: char) -> Result<()> {
@@ -125,7 +144,7 @@ impl Way {
     fn plan(&self) -> Value {
         let load = |kind, (rps, delay): (f64, f64)| {
             json!({"name": format!("{}, {kind}", self.name), "ask": {
-                "kind": "load", "rps": rps, "seconds": LOAD.as_secs(), "delay": delay,
+                "kind": "load", "rps": rps, "seconds": PIECE.as_secs(), "delay": delay,
             }})
         };
         json!({

@@ -12,11 +12,11 @@ use super::play::{Played, Ready};
 use crate::cluster::Lab;
 
 /// Cells whose pods are starting; a start keeps a core busy for a second or two.
-const STARTING: usize = 4;
+const STARTING: usize = 3;
 /// Cells whose pods live.
 const LIVING: usize = 80;
 /// Cells under 200 requests a second.
-const LOADED: usize = 3;
+const LOADED: usize = 2;
 /// The longest cell, from when its pods are ready.
 const CELL_LIMIT: Duration = Duration::from_secs(330);
 /// Istiod's own grace period is 30 s.
@@ -28,7 +28,6 @@ pub(crate) struct Stage {
     living: Semaphore,
     loaded: Semaphore,
     long_started: Countdown,
-    loads_ended: Countdown,
     short_started: Countdown,
     last_started: Countdown,
     ended: Countdown,
@@ -58,7 +57,6 @@ impl Stage {
             living: Semaphore::new(LIVING),
             loaded: Semaphore::new(LOADED),
             long_started: Countdown::default(),
-            loads_ended: Countdown::default(),
             short_started: Countdown::default(),
             last_started: Countdown::default(),
             ended: Countdown::default(),
@@ -70,7 +68,7 @@ impl Stage {
     pub(crate) fn announce(&self, turn: Turn) -> Tokens<'_> {
         let (started, ended) = match turn {
             Turn::Long => (Some(&self.long_started), Some(&self.ended)),
-            Turn::Load => (None, Some(&self.loads_ended)),
+            Turn::Load => (None, Some(&self.ended)),
             Turn::Short => (Some(&self.short_started), Some(&self.ended)),
             Turn::Last => (Some(&self.last_started), None),
         };
@@ -83,10 +81,9 @@ impl Stage {
     /// Waits for its turn, and plays it.
     pub(crate) async fn run(&self, lab: &Lab, cell: Cell, mut tokens: Tokens<'_>) -> Ended {
         self.turn(cell.kind.turn).await;
-        let _loaded = self.loaded(cell.kind.turn).await;
-        let _living = self.living.acquire().await;
+        let _place = self.place(cell.kind.turn).await;
         let ready = {
-            let _starting = self.starting.acquire().await;
+            let _starting = self.starting(cell.kind.turn).await;
             Ready::make(lab, cell).await
         };
         tokens.started = None;
@@ -109,11 +106,7 @@ impl Stage {
     pub(crate) async fn turn(&self, turn: Turn) {
         match turn {
             Turn::Long => {}
-            Turn::Load => self.long_started.over().await,
-            Turn::Short => {
-                self.long_started.over().await;
-                self.loads_ended.over().await;
-            }
+            Turn::Load | Turn::Short => self.long_started.over().await,
             Turn::Last => self.short_started.over().await,
         }
     }
@@ -123,10 +116,20 @@ impl Stage {
         self.starting.acquire().await.ok()
     }
 
-    async fn loaded(&self, turn: Turn) -> Option<SemaphorePermit<'_>> {
+    /// A place among those that live: cells under load have few of their own, and are not to wait
+    /// behind all others.
+    async fn place(&self, turn: Turn) -> Option<SemaphorePermit<'_>> {
+        let places = match turn {
+            Turn::Load => &self.loaded,
+            Turn::Long | Turn::Short | Turn::Last => &self.living,
+        };
+        places.acquire().await.ok()
+    }
+
+    async fn starting(&self, turn: Turn) -> Option<SemaphorePermit<'_>> {
         match turn {
-            Turn::Load => self.loaded.acquire().await.ok(),
-            Turn::Long | Turn::Short | Turn::Last => None,
+            Turn::Load => None,
+            Turn::Long | Turn::Short | Turn::Last => self.start().await,
         }
     }
 
@@ -137,7 +140,6 @@ impl Stage {
 
     /// Ends istiod once all that needs it is over, and lets in what does not.
     pub(crate) async fn end_istiod(&self, lab: &Lab, held: Token<'_>) -> Result<()> {
-        self.loads_ended.over().await;
         self.ended.over().await;
         self.last_started.over().await;
         let scale = ["scale", "deployment/istiod", "--replicas=0"];

@@ -1,8 +1,9 @@
 //! What the lab was made of, and when.
 
+use std::fs;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::Outcome;
 
@@ -31,6 +32,35 @@ pub(crate) fn all(outcomes: &[Outcome]) -> Result<Vec<(&'static str, String)>> {
     ])
 }
 
+/// What the machine's cores have done since it started, in ticks: of work, and in all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cpu {
+    busy: u64,
+    all: u64,
+}
+
+impl Cpu {
+    pub(crate) fn now() -> Result<Cpu> {
+        let stat = fs::read_to_string("/proc/stat")?;
+        let line = stat.lines().next().context("/proc/stat is empty")?;
+        let ticks = line.split_whitespace().skip(1).map(str::parse);
+        let ticks: Vec<u64> = ticks.collect::<Result<_, _>>()?;
+        let [_, _, _, idle, waits, ..] = ticks[..] else {
+            bail!("/proc/stat: {line}");
+        };
+        let all = ticks.iter().sum();
+        Ok(Cpu {
+            busy: all - idle - waits,
+            all,
+        })
+    }
+
+    /// How much of the time since then they worked, in percent.
+    pub(crate) fn busy_since(self, then: Cpu) -> u64 {
+        100 * (self.busy - then.busy) / (self.all - then.all).max(1)
+    }
+}
+
 /// Today, in UTC.
 pub(crate) fn date() -> Result<String> {
     said("date", &["-u", "+%Y-%m-%d"])
@@ -38,10 +68,13 @@ pub(crate) fn date() -> Result<String> {
 
 /// The version that a go.mod asks for.
 fn required(module: &str, name: &str) -> Result<String> {
-    let mut words = module.split_whitespace().skip_while(|word| *word != name);
-    let version = words
-        .nth(1)
-        .with_context(|| format!("no {name} in go.mod"))?;
+    let lines = module.lines().map(str::split_whitespace);
+    let mut versions = lines.filter_map(|mut words| {
+        let version = words.find(|word| *word == name).and(words.next());
+        version.filter(|version| version.starts_with('v'))
+    });
+    let version = versions.next_back();
+    let version = version.with_context(|| format!("no {name} in go.mod"))?;
     Ok(version.to_owned())
 }
 
