@@ -2,29 +2,13 @@
 
 use std::sync::Arc;
 
-use tidegate::gate::counter::{Counter, Guard, Kind};
+use tidegate::gate::counter::{Counter, Kind};
 use tidegate::gate::engine::{Direction, Engine, Step};
-use tidegate::gate::{h1, h2, tunnel, websocket};
+use tidegate::gate::{Links, h1, h2, websocket};
 
 /// A connection without sockets.
 pub(crate) struct Talk {
     engine: Box<dyn Engine>,
-}
-
-struct Links(Counter);
-
-impl h1::Links for Links {
-    fn websocket(&self, guard: Guard) -> Box<dyn Engine> {
-        Box::new(websocket::Engine::new(guard))
-    }
-
-    fn h2c(&self, guard: Guard) -> Box<dyn Engine> {
-        Box::new(h2::Engine::upgraded(self.0.clone(), guard))
-    }
-
-    fn tunnel(&self, guard: Guard) -> Box<dyn Engine> {
-        Box::new(tunnel::Engine::new(guard))
-    }
 }
 
 impl Talk {

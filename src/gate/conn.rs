@@ -42,8 +42,9 @@ fn engine(shared: &Arc<Shared>, protocol: Protocol) -> Option<Box<dyn Engine>> {
     })
 }
 
-/// Where HTTP/1 connections lead to.
-pub(super) struct Links(pub(super) Counter);
+/// Where HTTP/1 connections lead to, with the counter of what then begins in them.
+#[derive(Debug)]
+pub struct Links(pub Counter);
 
 impl h1::Links for Links {
     fn websocket(&self, guard: Guard) -> Box<dyn Engine> {

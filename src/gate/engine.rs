@@ -72,6 +72,17 @@ pub enum Stage {
     Closed,
 }
 
+impl Stage {
+    /// All of them, in their order.
+    pub const ALL: [Stage; 5] = [
+        Stage::Serving,
+        Stage::Announcing,
+        Stage::Draining,
+        Stage::EndingUpgrades,
+        Stage::Closed,
+    ];
+}
+
 /// One connection's protocol.
 pub trait Engine: Send {
     /// Judges `input`, which is never empty: bytes that the sender of `direction` has sent and that

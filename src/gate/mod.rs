@@ -28,6 +28,7 @@ mod tls;
 pub mod tunnel;
 pub mod websocket;
 
+pub use conn::Links;
 pub use limits::Limits;
 pub use listen::{BindError, Bound, GateConfig, Mode, Route};
 pub(crate) use metrics::Slot;

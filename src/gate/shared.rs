@@ -17,15 +17,6 @@ use super::metrics::Metrics;
 use super::roster::Roster;
 use super::splice::Pool;
 
-/// All stages, in the order of their declaration.
-const STAGES: [Stage; 5] = [
-    Stage::Serving,
-    Stage::Announcing,
-    Stage::Draining,
-    Stage::EndingUpgrades,
-    Stage::Closed,
-];
-
 pub(super) struct Shared {
     pub(super) limits: Limits,
     /// How long the closing of idle connections is spread.
@@ -63,7 +54,7 @@ impl Shared {
 
     /// The stage of the drain.
     pub(super) fn stage(&self) -> Stage {
-        STAGES[usize::from(self.stage.load(Ordering::Relaxed))]
+        Stage::ALL[usize::from(self.stage.load(Ordering::Relaxed))]
     }
 
     /// Comes to `stage`, unless it is there or further, and lets every connection know.

@@ -10,14 +10,6 @@ use tidegate::gate::engine::{Stage, State};
 use super::MOST;
 use super::wire::Wire;
 
-const STAGES: [Stage; 5] = [
-    Stage::Serving,
-    Stage::Announcing,
-    Stage::Draining,
-    Stage::EndingUpgrades,
-    Stage::Closed,
-];
-
 /// The length of a GOAWAY's header and last stream, which may go out in other words.
 const GO_AWAY_HEAD: usize = 13;
 
@@ -150,7 +142,9 @@ impl Talk {
             9 => self.read(Up, usize::MAX, self.unseen),
             10 => self.read(Down, usize::from(value) + 1, self.unseen),
             11 => self.read(Down, usize::MAX, self.unseen),
-            12 => self.wire.stage(STAGES[usize::from(value) % STAGES.len()]),
+            12 => self
+                .wire
+                .stage(Stage::ALL[usize::from(value) % Stage::ALL.len()]),
             13 if value.is_multiple_of(4) => self.wire.counter.close(),
             14 => self.unseen ^= true,
             _ => self.answer_ping(),

@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate::gate::counter::{Counter, Guard, Kind};
+use tidegate::gate::counter::{Counter, Kind};
 use tidegate::gate::engine::{Direction, Engine, HOLD_MAX, Stage, State, Step};
-use tidegate::gate::{h1, h2, tunnel, websocket};
+use tidegate::gate::{Links, h1, h2, tunnel, websocket};
 
 use super::Dice;
 
@@ -67,22 +67,6 @@ pub(super) struct Outcome {
     pub(super) total: u64,
     pub(super) cut: u64,
     pub(super) doubts: Vec<&'static str>,
-}
-
-struct Links(Counter);
-
-impl h1::Links for Links {
-    fn websocket(&self, guard: Guard) -> Box<dyn Engine> {
-        Box::new(websocket::Engine::new(guard))
-    }
-
-    fn h2c(&self, guard: Guard) -> Box<dyn Engine> {
-        Box::new(h2::Engine::upgraded(self.0.clone(), guard))
-    }
-
-    fn tunnel(&self, guard: Guard) -> Box<dyn Engine> {
-        Box::new(tunnel::Engine::new(guard))
-    }
 }
 
 impl Wire {
