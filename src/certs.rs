@@ -27,6 +27,8 @@ use yasna::{ASN1Error, ASN1ErrorKind, BERReader, BERReaderSeq, Tag};
 use crate::telemetry::Rfc3339;
 
 #[cfg(test)]
+pub(crate) mod mount;
+#[cfg(test)]
 mod tests;
 
 /// The longest file that is read, in bytes: a Secret's limit.

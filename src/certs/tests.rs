@@ -1,12 +1,11 @@
 //! Pairs, and files that change under the reader.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use rcgen::{CertificateParams, KeyPair};
-use tempfile::TempDir;
 
+use super::mount::Mount;
 use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -23,42 +22,6 @@ fn pair(begins: SystemTime, ends: SystemTime) -> (String, String) {
 fn valid() -> (String, String) {
     let now = SystemTime::now();
     pair(now - HOUR, now + HOUR)
-}
-
-/// A Secret as the kubelet mounts it.
-struct Mount {
-    dir: TempDir,
-    generation: u32,
-}
-
-impl Mount {
-    fn new() -> Mount {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["tls.crt", "tls.key"] {
-            symlink(format!("..data/{name}"), dir.path().join(name)).unwrap();
-        }
-        Mount { dir, generation: 0 }
-    }
-
-    fn files(&self) -> Files {
-        Files {
-            cert: self.dir.path().join("tls.crt"),
-            key: self.dir.path().join("tls.key"),
-        }
-    }
-
-    /// Writes a generation beside the last and swaps the one link.
-    fn publish(&mut self, cert: &str, key: &str) {
-        self.generation += 1;
-        let name = format!("..{}", self.generation);
-        let dir = self.dir.path().join(&name);
-        fs::create_dir(&dir).unwrap();
-        fs::write(dir.join("tls.crt"), cert).unwrap();
-        fs::write(dir.join("tls.key"), key).unwrap();
-        let link = self.dir.path().join("..data_tmp");
-        symlink(&name, &link).unwrap();
-        fs::rename(&link, self.dir.path().join("..data")).unwrap();
-    }
 }
 
 fn served(store: &Store) -> Option<Vec<u8>> {
@@ -205,7 +168,7 @@ fn the_last_good_pair_is_kept() {
         assert!(error.contains(why), "{error}");
         assert_eq!(served(&store), first);
     }
-    fs::remove_file(mount.dir.path().join("..data")).unwrap();
+    fs::remove_file(mount.path().join("..data")).unwrap();
     assert!(failed(&mut store, now).contains("cannot read"));
     assert_eq!(served(&store), first);
 

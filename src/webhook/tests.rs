@@ -1,12 +1,8 @@
 //! The webhook whole: over TLS, with a client that checks its certificate.
 
-use std::fs;
-use std::os::unix::fs::symlink;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -21,6 +17,7 @@ use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
 use super::*;
+use crate::certs::mount::Mount;
 use crate::install::{self, Certs, SelfSigned};
 
 mod bounds;
@@ -64,36 +61,13 @@ fn installed() -> Installed {
     }
 }
 
-/// A Secret as the kubelet mounts it.
-struct Mount {
-    dir: TempDir,
-    generation: u32,
-}
-
-impl Mount {
-    fn new() -> Mount {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["tls.crt", "tls.key"] {
-            symlink(format!("..data/{name}"), dir.path().join(name)).unwrap();
-        }
-        Mount { dir, generation: 0 }
-    }
-
-    fn publish(&mut self, secret: &Value) {
-        self.generation += 1;
-        let name = format!("..{}", self.generation);
-        let dir = self.dir.path().join(&name);
-        fs::create_dir(&dir).unwrap();
-        for file in ["tls.crt", "tls.key"] {
-            let content = STANDARD
-                .decode(secret["data"][file].as_str().unwrap())
-                .unwrap();
-            fs::write(dir.join(file), content).unwrap();
-        }
-        let link = self.dir.path().join("..data_tmp");
-        symlink(&name, &link).unwrap();
-        fs::rename(&link, self.dir.path().join("..data")).unwrap();
-    }
+/// Mounts what is installed.
+fn publish(mount: &mut Mount, secret: &Value) {
+    let content = |file: &str| {
+        let content = secret["data"][file].as_str().unwrap();
+        STANDARD.decode(content).unwrap()
+    };
+    mount.publish(content("tls.crt"), content("tls.key"));
 }
 
 // ===== the webhook =====
@@ -127,12 +101,9 @@ fn rig_with(change: impl FnOnce(&mut Options), mutate: Box<Mutate>, with_cert: b
     let mut mount = Mount::new();
     let first = installed();
     if with_cert {
-        mount.publish(&first.secret);
+        publish(&mut mount, &first.secret);
     }
-    let mut options = options(Files {
-        cert: mount.dir.path().join("tls.crt"),
-        key: mount.dir.path().join("tls.key"),
-    });
+    let mut options = options(mount.files());
     change(&mut options);
     let webhook = Webhook::bind(options, mutate).unwrap();
     let local = |addr: SocketAddr| SocketAddr::from(([127, 0, 0, 1], addr.port()));

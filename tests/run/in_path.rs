@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use crate::all_answered;
 use crate::pod::{InPath, LONG, Pod, timing, until};
+use crate::{all_answered, drained_of_one};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: pod\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n";
@@ -67,13 +67,7 @@ async fn the_last_byte_of_a_reply_lets_everybody_go() {
 
     drop(workload);
     pod.workload_leaves();
-    let report = pod.end().await.0.report;
-    assert_eq!((report.outcome.as_str(), report.cut), ("drained", 0));
-    let counted = report.in_flight.iter().find(|it| it.source == "gate");
-    assert_eq!(
-        counted.map(|it| (it.peak, it.last)),
-        Some((Some(1), Some(0)))
-    );
+    drained_of_one(pod).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,6 +23,17 @@ async fn all_answered(mut holds: JoinSet<u16>) {
     }
 }
 
+/// It ends well; the gate has seen one in flight, and then none.
+async fn drained_of_one(pod: Pod) {
+    let report = pod.end().await.0.report;
+    assert_eq!((report.outcome.as_str(), report.cut), ("drained", 0));
+    let counted = report.in_flight.iter().find(|it| it.source == "gate");
+    assert_eq!(
+        counted.map(|it| (it.peak, it.last)),
+        Some((Some(1), Some(0)))
+    );
+}
+
 fn raise_open_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -332,11 +343,5 @@ async fn the_gates_last_byte_lets_everybody_go() {
         ["Announcing", "Draining", "close: true", "Closed"]
     );
     pod.workload_leaves();
-    let report = pod.end().await.0.report;
-    assert_eq!((report.outcome.as_str(), report.cut), ("drained", 0));
-    let counted = report.in_flight.iter().find(|it| it.source == "gate");
-    assert_eq!(
-        counted.map(|it| (it.peak, it.last)),
-        Some((Some(1), Some(0)))
-    );
+    drained_of_one(pod).await;
 }

@@ -59,7 +59,7 @@ async fn two_hundred_reviews_in_parallel_while_the_certificate_is_replaced_twice
     }
     let mut current = shown(&rig).await;
     for generation in &generations {
-        rig.mount.publish(&generation.secret);
+        publish(&mut rig.mount, &generation.secret);
         current = until_replaced(&rig, &current).await;
     }
     over.send_replace(true);
@@ -92,7 +92,7 @@ async fn without_a_certificate_it_is_not_ready_and_goes_on_looking() {
     assert!(rig.client().connect(name, tcp).await.is_err());
 
     let first = installed();
-    rig.mount.publish(&first.secret);
+    publish(&mut rig.mount, &first.secret);
     rig.bundles = vec![first.bundle];
     let ready = async { while rig.health("/readyz").await.status != 200 {} };
     timeout(LIMIT, ready).await.expect("never ready");
@@ -110,7 +110,7 @@ async fn a_broken_generation_changes_nothing_but_a_metric() {
     let before = shown(&rig).await;
     let mut mixed = installed().secret;
     mixed["data"]["tls.key"] = installed().secret["data"]["tls.key"].clone();
-    rig.mount.publish(&mixed);
+    publish(&mut rig.mount, &mixed);
     let noticed = async {
         while rig
             .metric("tidegate_webhook_certificate_reloads_total{result=\"error\"}")
