@@ -50,8 +50,9 @@ pub const AGENT_MAX: Duration = Duration::from_millis(500);
 /// that within a second or two, on a busy node later.
 pub const KUBELET_MAX: Duration = Duration::from_secs(30);
 
-/// The longest pause between two polls of `/released` by a waiter that lives; it polls every 100 ms.
-pub const POLL_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause between two polls of `/released` by a waiter that lives: it asks again 100 ms after an
+/// answer, which the hook port holds back for 350 ms.
+pub const POLL_PAUSE: Duration = Duration::from_secs(2);
 
 /// The longest wait, after the proxy's release, for its waiter to see it and for Envoy to quit.
 pub const PROXY_MAX: Duration = Duration::from_secs(2);

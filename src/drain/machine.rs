@@ -49,7 +49,7 @@ pub struct Machine {
 /// The polls of `/released` by istio-proxy's preStop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Polls {
-    first: Now,
+    pub(super) first: Now,
     pub(super) last: Now,
     /// Released though the pod serves: the container restarts alone.
     pub(super) restart: bool,
@@ -232,10 +232,9 @@ impl Machine {
         }
     }
 
-    /// Without a trigger it is istio-proxy that restarts, alone: it is let go after `restart-hold`.
     fn polled(&mut self, now: Now, released: bool, out: &mut Vec<Action>) {
         let run = self.polls.filter(|polls| now < polls.last + POLL_PAUSE);
-        let mut polls = Polls {
+        let polls = Polls {
             last: now,
             ..run.unwrap_or(Polls {
                 first: now,
@@ -249,9 +248,6 @@ impl Machine {
             out.push(Action::HoldProxy);
             self.polls = None;
             return;
-        } else if !polls.restart && now >= polls.first + self.settings.timing.restart_hold {
-            polls.restart = true;
-            out.push(Action::ReleaseProxy);
         }
         self.polls = Some(polls);
     }

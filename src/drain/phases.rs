@@ -5,7 +5,7 @@ use super::budget::{
 };
 use super::event::{Action, Call, CallResult};
 use super::ledger::Load;
-use super::machine::{Drain, Machine, Now, Polls, Proxy, Zero};
+use super::machine::{Drain, Machine, Now, Proxy, Zero};
 use super::{Outcome, Phase};
 use crate::config::Mode;
 use crate::gate::engine::Stage;
@@ -27,7 +27,7 @@ impl Machine {
         self.resolve_mode(now);
         let Some(drain) = self.drain else {
             self.answer_restarts(now, out);
-            self.forget_polls(now, out);
+            self.restart_proxy(now, out);
             return false;
         };
         self.answer_queue_proxy(now, &drain, out);
@@ -75,12 +75,20 @@ impl Machine {
         });
     }
 
-    /// A waiter that is gone has no more use for its release, and the next one is another.
-    fn forget_polls(&mut self, now: Now, out: &mut Vec<Action>) {
-        let gone = |polls: &Polls| polls.restart && now >= polls.last + POLL_PAUSE;
-        if self.polls.as_ref().is_some_and(gone) {
+    /// Polls without a trigger: istio-proxy restarts, alone, and is let go after `restart-hold`. A waiter
+    /// that is gone has no more use for its release, and the next one is another.
+    fn restart_proxy(&mut self, now: Now, out: &mut Vec<Action>) {
+        let Some(polls) = &mut self.polls else {
+            return;
+        };
+        let lives = now < polls.last + POLL_PAUSE;
+        if !lives && polls.restart {
             self.polls = None;
             out.push(Action::HoldProxy);
+        } else if lives && !polls.restart && now >= polls.first + self.settings.timing.restart_hold
+        {
+            polls.restart = true;
+            out.push(Action::ReleaseProxy);
         }
     }
 

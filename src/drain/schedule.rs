@@ -103,8 +103,10 @@ impl Machine {
                 timers.push(held.opened + timing.confirm);
                 timers.push(held.opened + timing.restart_hold);
             }
-            let restart = self.polls.filter(|polls| polls.restart);
-            timers.extend(restart.map(|polls| polls.last + POLL_PAUSE));
+            timers.extend(self.polls.map(|polls| match polls.restart {
+                true => polls.last + POLL_PAUSE,
+                false => polls.first + timing.restart_hold,
+            }));
             return timers.into_iter().filter(|at| *at > now).min();
         };
         match self.phase {

@@ -13,6 +13,9 @@ pub struct Limits {
     /// How long a connection that we end stays half open for its peer to take the answer: closing
     /// with unread bytes would reset it.
     pub linger: Duration,
+    /// How long `/released` waits for the release before it says no. `pilot-agent wait` gives up on a
+    /// request after 500 ms, unless it is told otherwise.
+    pub poll: Duration,
     /// How long `POST /drain` waits for a place in the driver's queue.
     pub queue: Duration,
     /// The wait after an `accept` that failed for lack of something, descriptors say.
@@ -36,6 +39,7 @@ impl Default for Limits {
             header_read: Duration::from_secs(5),
             write: Duration::from_secs(10),
             linger: Duration::from_millis(250),
+            poll: Duration::from_millis(350),
             queue: Duration::from_secs(1),
             accept_backoff: Duration::from_millis(50),
             head_bytes: 8 * 1024,

@@ -3,7 +3,7 @@
 //! | endpoint | who | what |
 //! |---|---|---|
 //! | `GET /wait-for-drain[?container=NAME]` | kubelet | silent until release, then 200 |
-//! | `GET /released` | `pilot-agent wait` | 503 until the proxy may go, then 200 |
+//! | `GET /released` | `pilot-agent wait` | 200 once the proxy may go; 503 where that does not come soon |
 //! | `GET /readyz`, `/livez` | probes | 200, or 503 once a drain has begun (`/readyz`) |
 //! | `GET /metrics`, `/status` | Prometheus, people | |
 //! | `POST /drain` | loopback peers only | the trigger |

@@ -10,7 +10,7 @@ use hyper::{Request, Response, StatusCode, header};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::drain::HookId;
 use crate::hooks::conn::Origin;
@@ -20,7 +20,7 @@ use crate::net::{self, Answer, text, typed};
 
 /// A container's name is a DNS label (RFC 1123), so it needs no decoding.
 const CONTAINER_MAX: usize = 63;
-/// How long an answer of `/released` waits for the driver's queue; the agent polls every 100 ms.
+/// How long an answer of `/released` waits for the driver's queue.
 const POLLED_MAX: Duration = Duration::from_millis(100);
 
 /// What all connections share.
@@ -80,7 +80,7 @@ impl Endpoint {
     }
 }
 
-/// Answers one request; only `/wait-for-drain` takes its time.
+/// Answers one request; only `/wait-for-drain`, and for a moment `/released`, take their time.
 pub(super) async fn answer(app: &App, origin: Origin, request: Request<Incoming>) -> Answer {
     let has_body = !request.body().is_end_stream();
     let mut answer = match Endpoint::find(request.uri().path()) {
@@ -204,17 +204,34 @@ impl Drop for Hold<'_> {
     }
 }
 
+/// Holds a poll of the pod's own for a moment, so that the release is known as soon as it comes and not
+/// by the next poll.
 async fn released(app: &App, origin: Origin) -> Answer {
-    let released = app.board.borrow().proxy_released;
+    let mut board = app.board.clone();
+    let mut released = board.borrow_and_update().proxy_released;
     if origin == Origin::Pod {
-        let notice = Notice::ReleasedPolled { released };
-        let _ = timeout(POLLED_MAX, app.notices.send(notice)).await;
+        told_of_poll(app, released).await;
+        if !released {
+            tokio::select! {
+                seen = board.wait_for(|board| board.proxy_released) => released = seen.is_ok(),
+                () = sleep(app.limits.poll) => {}
+                () = app.finishing() => {}
+            }
+            if released {
+                told_of_poll(app, true).await;
+            }
+        }
     }
     if released {
         text(StatusCode::OK, "released\n")
     } else {
         text(StatusCode::SERVICE_UNAVAILABLE, "not released\n")
     }
+}
+
+async fn told_of_poll(app: &App, released: bool) {
+    let notice = Notice::ReleasedPolled { released };
+    let _ = timeout(POLLED_MAX, app.notices.send(notice)).await;
 }
 
 async fn drain(app: &App, origin: Origin) -> Answer {

@@ -159,6 +159,46 @@ async fn every_endpoint_answers() {
 }
 
 #[tokio::test]
+async fn a_poll_sees_the_release_at_once() {
+    let patient = Limits {
+        poll: LONG,
+        ..Limits::default()
+    };
+    let mut rig = rig_with(patient, 4);
+    let addr = rig.addr;
+    let poll = tokio::spawn(async move { ask(addr, "GET /released").await });
+    assert!(matches!(
+        notice(&mut rig).await,
+        Notice::ReleasedPolled { released: false }
+    ));
+    // What else is told does not end it.
+    rig.board.send_modify(|board| board.phase = Phase::Draining);
+    assert!(ask(addr, "GET /livez").await.contains(" 200 "));
+    assert!(!poll.is_finished());
+
+    rig.board.send_modify(|board| board.proxy_released = true);
+    assert!(matches!(
+        notice(&mut rig).await,
+        Notice::ReleasedPolled { released: true }
+    ));
+    assert!(poll.await.unwrap().contains(" 200 "));
+}
+
+#[tokio::test]
+async fn a_poll_holds_up_no_end() {
+    let patient = Limits {
+        poll: 2 * LONG,
+        ..Limits::default()
+    };
+    let mut rig = rig_with(patient, 4);
+    let addr = rig.addr;
+    let poll = tokio::spawn(async move { ask(addr, "GET /released").await });
+    notice(&mut rig).await;
+    assert!(rig.server.finish(LONG).await, "all left");
+    assert!(poll.await.unwrap().contains(" 503 "));
+}
+
+#[tokio::test]
 async fn metrics_come_in_both_forms() {
     let rig = rig();
     let plain = ask(rig.addr, "GET /metrics").await;
