@@ -39,15 +39,20 @@ impl Machine {
         const QUEUE: Duration = Duration::from_millis(500);
         // A look at the sockets costs milliseconds of CPU; mostly others know better.
         const SPARE: Duration = Duration::from_secs(1);
+        // While zero settles.
+        const ZERO: Duration = Duration::from_millis(20);
         // For the looks that end a phase; they are few.
-        const LAST: Duration = Duration::from_millis(20);
+        const LAST: Duration = Duration::from_millis(10);
+        // Whether somebody listens still costs next to nothing to see.
+        const LISTENING: Duration = Duration::from_millis(20);
         const MANY: u64 = 8;
         // All that is left is to ask the others.
         let confirm = self.ledger.gate_unconfirmed();
         let near_zero = match self.load() {
             _ if confirm => EXACT_LOOK,
             Load::Busy(many) if many > MANY => SLOW,
-            _ => FAST,
+            Load::Idle(_) => ZERO,
+            Load::Busy(_) | Load::Unknown => FAST,
         };
         let last = match self.load() {
             Load::Idle(Source::Gate) => EXACT_LOOK,
@@ -63,6 +68,7 @@ impl Machine {
             (Phase::ClosingDoor, _) => (last, Some(QUEUE), SLOW),
             (Phase::Flushing, _) => (last, Some(QUEUE), last.min(LAST)),
             (Phase::ReleasingWorkload, Some(Drain { gone: Some(_), .. })) => (FAST, None, LAST),
+            (Phase::ReleasingWorkload, _) if self.listens() => (SLOW, None, LISTENING),
             (Phase::ReleasingWorkload | Phase::ReleasingProxy, _) => (SLOW, None, FAST),
             _ => (SLOW, Some(QUEUE), SPARE),
         };
@@ -92,6 +98,12 @@ impl Machine {
             until_gone: self.phase == Phase::ReleasingWorkload,
             gate: self.gated().then_some(envoy),
         }
+    }
+
+    /// Whether a port of the workload was seen to listen when the sockets were last read.
+    fn listens(&self) -> bool {
+        let sockets = self.ledger.last_sockets();
+        sockets.is_some_and(|sockets| sockets.listening > 0)
     }
 
     /// When the machine wants an [`Event::Tick`](super::Event::Tick) at the latest.

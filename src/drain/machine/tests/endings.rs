@@ -153,7 +153,7 @@ fn the_deadline_releases_the_workload_then_the_proxy() {
 fn a_workload_that_stays_does_not_hold_the_proxy_beyond_the_deadline() {
     let mut pod = triggered(Mode::Hold);
     pod.run(300.0);
-    near(pod.entered(Phase::ReleasingWorkload), 10.07);
+    near(pod.entered(Phase::ReleasingWorkload), 10.04);
     near(pod.when(Action::ReleaseProxy), 298.0);
     assert_eq!(pod.machine.outcome(), Some(Outcome::Deadline));
     assert_eq!(pod.released().map(|it| it.2), Some(0));

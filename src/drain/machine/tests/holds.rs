@@ -28,7 +28,7 @@ fn answered(pod: &Pod, hook: HookId) -> Option<f64> {
 fn a_hold_of_its_own_follows_its_setting() {
     for (policy, at) in [
         (HoldQueueProxy::Never, 0.0),
-        (HoldQueueProxy::Always, 10.07),
+        (HoldQueueProxy::Always, 10.04),
     ] {
         let mut pod = pod(policy, Protocol::Http1);
         pod.upgraded(1);

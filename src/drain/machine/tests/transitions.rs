@@ -43,7 +43,7 @@ fn a_drain_after_a_restart_is_a_whole_drain() {
     let hook = pod.hook(2);
     pod.tell(Event::Trigger(Trigger::PreStop));
     pod.run(12.0);
-    near(pod.when(Action::Answer(hook)), 20.07);
+    near(pod.when(Action::Answer(hook)), 20.04);
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn an_idle_pod_drains_at_min_drain() {
     near(pod.entered(Phase::Draining), 3.0);
     near(pod.entered(Phase::ClosingDoor), 10.0);
     near(pod.entered(Phase::Flushing), 10.04);
-    near(pod.entered(Phase::ReleasingWorkload), 10.07);
-    near(pod.when(Action::Answer(hook)), 10.07);
+    near(pod.entered(Phase::ReleasingWorkload), 10.04);
+    near(pod.when(Action::Answer(hook)), 10.04);
     assert_eq!(pod.begun(), [Call::DrainInbound, Call::CloseDoor]);
     assert_eq!(
         pod.released().map(|it| (it.1, it.2)),
@@ -154,7 +154,7 @@ fn a_request_in_flight_holds_the_drain_until_it_has_settled() {
     pod.in_flight(0, 1);
     pod.run(1.0);
     near(pod.entered(Phase::ClosingDoor), 40.23);
-    near(pod.entered(Phase::ReleasingWorkload), 40.32);
+    near(pod.entered(Phase::ReleasingWorkload), 40.29);
 }
 
 #[test]
@@ -265,15 +265,35 @@ fn flushing_waits_for_two_empty_looks_and_at_most_flush_max() {
     pod.run(13.0);
     assert_eq!(pod.machine.phase(), Phase::Flushing);
     pod.unsent(0);
-    pod.run(0.02);
+    pod.run(0.01);
     assert_eq!(pod.machine.phase(), Phase::Flushing);
-    pod.run(0.03);
+    pod.run(0.01);
     assert_eq!(pod.machine.phase(), Phase::ReleasingWorkload);
 
     let mut stuck = triggered(Mode::Hold);
     stuck.unsent(48_000);
     stuck.run(17.0);
     near(stuck.entered(Phase::ReleasingWorkload), 15.04);
+}
+
+#[test]
+fn the_workloads_end_is_watched_closely_while_that_is_cheap() {
+    let mut pod = triggered(Mode::Hold);
+    pod.run(12.0);
+    assert_eq!(pod.machine.phase(), Phase::ReleasingWorkload);
+    let pace = |pod: &Pod| pod.machine.polling(pod.now).sockets;
+    assert_eq!(pace(&pod), Some(Duration::from_millis(20)));
+    // queue-proxy has closed its ports: from now on each look reads the kernel's tables.
+    pod.sockets = Reading::Known(Sockets {
+        established: 1,
+        ..Sockets::default()
+    });
+    pod.run(1.0);
+    assert_eq!(pace(&pod), Some(Duration::from_millis(50)));
+    let ended = pod.now.as_secs_f64();
+    pod.workload_leaves();
+    pod.run(1.0);
+    assert!(pod.entered(Phase::ReleasingProxy).unwrap() - ended < 0.07);
 }
 
 #[test]
