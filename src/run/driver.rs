@@ -301,7 +301,10 @@ impl Driver {
                     "workload released"
                 );
             }
-            Action::ReleaseProxy => self.board.send_modify(|board| board.proxy_released = true),
+            Action::ReleaseProxy => {
+                self.board.send_modify(|board| board.proxy_released = true);
+                tracing::info!("istio-proxy released");
+            }
             Action::HoldProxy => self.board.send_modify(|board| board.proxy_released = false),
             Action::Exit => {}
         }

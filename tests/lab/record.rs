@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde_json::Value;
 use tidegate::drain::record::Report;
 
-use crate::clock::seconds;
+use crate::clock::{self, seconds};
 
 /// How much of a container's log is shown.
 const LOG_LINES: usize = 5;
@@ -59,6 +59,16 @@ impl ContainerRecord {
     /// How it was when the pod went.
     pub(crate) fn last(&self) -> Option<&Life> {
         self.lives.last()
+    }
+
+    /// When it first wrote this message, by its own clock: a JSON object a line, as Tidegate logs.
+    pub(crate) fn said(&self, message: &str) -> Option<SystemTime> {
+        let lines = self.log.iter();
+        let mut entries = lines.filter_map(|line| serde_json::from_str::<Value>(&line.text).ok());
+        let entry = entries
+            .into_iter()
+            .find(|entry| entry["message"] == message)?;
+        clock::parse(entry["timestamp"].as_str()?).ok()
     }
 
     /// When it went for good.

@@ -1,7 +1,7 @@
 //! What a played cell comes to, in numbers: seconds after the first pod's DELETE.
 
 use std::fmt;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tidegate::drain::record::Report;
 
@@ -18,6 +18,26 @@ pub(crate) const CONTAINERS: [&str; 4] =
 /// Tidegate's own `min-drain`, and what a measurement of the time after it leaves alone beside it.
 const MIN_DRAIN: f64 = 10.0;
 const BESIDE_MIN_DRAIN: f64 = 0.5;
+
+/// How long a container was waited for to be let go, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Release {
+    /// Until Tidegate let it go, by its own log.
+    pub(crate) hold: f64,
+    /// Until the kubelet, its hook over, had it sent SIGTERM.
+    pub(crate) sigterm: f64,
+}
+
+impl Release {
+    fn of(pod: &PodRecord, container: &str, since: SystemTime, message: &str) -> Option<Release> {
+        let hold = pod.container("tidegate")?.said(message)?;
+        let sigterm = pod.container(container)?.last()?.kill?;
+        Some(Release {
+            hold: seconds(since, hold),
+            sigterm: seconds(since, sigterm),
+        })
+    }
+}
 
 /// A cell's numbers.
 #[derive(Clone, Debug, Default)]
@@ -41,13 +61,11 @@ pub(crate) struct Facts {
     pub(crate) report: Option<Report>,
     /// What became of the first request that was lost or cut, with its name.
     pub(crate) why: Option<String>,
-    /// From the last byte that a client got to the SIGTERM of the user container, where nothing else had
-    /// to be waited for.
-    pub(crate) released: Option<f64>,
-    /// From the end of the workload's last container to the SIGTERM of an istio-proxy whose hook Tidegate
-    /// holds.
-    pub(crate) proxy_released: Vec<f64>,
-    /// The same, to istio-proxy's end.
+    /// From the last byte that a client got, where nothing else had to be waited for.
+    pub(crate) released: Option<Release>,
+    /// From the end of the workload's last container, of an istio-proxy whose hook Tidegate holds.
+    pub(crate) proxy_released: Vec<Release>,
+    /// The same, to istio-proxy's end, held or not.
     pub(crate) proxy_out: Vec<f64>,
 }
 
@@ -126,7 +144,7 @@ impl fmt::Display for Facts {
             write!(f, ", {}", report.outcome)?;
         }
         if let Some(released) = self.released {
-            write!(f, ", released {released:.2} s after the last byte")?;
+            write!(f, ", released {:.2} s after the last byte", released.hold)?;
         }
         match &self.why {
             Some(why) => write!(f, " ({why})"),
@@ -145,17 +163,18 @@ fn out(pod: &PodRecord, name: &str) -> Option<f64> {
 
 /// Only where the last byte came after `min-drain`, no request came late, so that `quiet` was over, and
 /// the client took it as it came.
-fn released(cell: &Cell, pod: &PodRecord, last_byte: Option<f64>) -> Option<f64> {
+fn released(cell: &Cell, pod: &PodRecord, last_byte: Option<f64>) -> Option<Release> {
     let measured = cell.kind.play == Play::Drain
         && cell.kind.losses.is_empty()
         && cell.kind.name != "slow-reader";
     let trigger = pod.container("tidegate")?.last()?.hook;
     let floor = pod.after_delete(trigger)? + MIN_DRAIN + BESIDE_MIN_DRAIN;
     let last_byte = last_byte.filter(|at| measured && *at > floor)?;
+    let last_byte = pod.deleted? + Duration::from_secs_f64(last_byte);
     let report = pod.report()?;
     let drained = report.outcome == "drained" && report.late == 0;
-    let sigterm = pod.container("user-container")?.last()?.kill;
-    drained.then_some(pod.after_delete(sigterm)? - last_byte)
+    let release = Release::of(pod, "user-container", last_byte, "workload released")?;
+    drained.then_some(release)
 }
 
 /// When the last of the workload had ended, where Tidegate has waited for that.
@@ -165,10 +184,14 @@ fn workload_out(pod: &PodRecord) -> Option<SystemTime> {
     (pod.report()?.outcome == "drained").then_some(workload)
 }
 
-fn proxy_released(pod: &PodRecord) -> Option<f64> {
-    let proxy = pod.container("istio-proxy")?.last()?;
-    proxy.hook?;
-    Some(seconds(workload_out(pod)?, proxy.kill?))
+fn proxy_released(pod: &PodRecord) -> Option<Release> {
+    pod.container("istio-proxy")?.last()?.hook?;
+    Release::of(
+        pod,
+        "istio-proxy",
+        workload_out(pod)?,
+        "istio-proxy released",
+    )
 }
 
 fn proxy_out(pod: &PodRecord) -> Option<f64> {

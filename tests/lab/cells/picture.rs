@@ -66,7 +66,7 @@ fn scene(outcome: &Outcome) -> Option<Scene> {
         released: outcome
             .facts
             .released
-            .map(|after| Duration::from_secs_f64(after.max(0.0))),
+            .map(|after| Duration::from_secs_f64(after.hold.max(0.0))),
         rows,
         phases: phases(pod).unwrap_or_default(),
         why: outcome.facts.why.clone().unwrap_or_default(),

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::configurations::{self, Configuration};
-use super::facts::{CONTAINERS, Facts};
+use super::facts::{CONTAINERS, Facts, Release};
 use super::hooks::Hooks;
 use super::kinds::{self, Kind};
 use super::matrix::Tidegate;
@@ -110,14 +110,9 @@ impl Run<'_> {
         self.released(page, "the same, with the gate", Configuration::is_gated)?;
         let no_mesh = "the same, no mesh: queue-proxy tells, once a second";
         self.released(page, no_mesh, |it| !it.is_mesh())?;
-        let times = self.of(Tidegate::With);
-        let times = times.flat_map(|outcome| outcome.facts.proxy_released.clone());
-        speed(
-            page,
-            WORKLOAD_OUT,
-            "SIGTERM of a classic istio-proxy",
-            times,
-        )?;
+        let releases = self.of(Tidegate::With);
+        let releases = releases.flat_map(|outcome| outcome.facts.proxy_released.clone());
+        release(page, WORKLOAD_OUT, "a classic istio-proxy", releases)?;
         for native in [false, true] {
             let sidecar = if native { "a native" } else { "a classic" };
             let cells = self
@@ -142,8 +137,8 @@ impl Run<'_> {
     ) -> anyhow::Result<()> {
         let cells = self.of(Tidegate::With);
         let cells = cells.filter(|outcome| is_meant(outcome.cell.configuration));
-        let times = cells.filter_map(|outcome| outcome.facts.released);
-        speed(page, from, "SIGTERM of the user container", times)
+        let releases = cells.filter_map(|outcome| outcome.facts.released);
+        release(page, from, "the user container", releases)
     }
 
     // ===== all cells =====
@@ -276,6 +271,20 @@ fn detail(page: &mut String, outcome: &Outcome) -> anyhow::Result<()> {
 
 fn at(moment: Option<f64>) -> String {
     moment.map_or_else(String::new, |moment| format!("{moment:.2}"))
+}
+
+fn release(
+    page: &mut String,
+    from: &str,
+    container: &str,
+    releases: impl Iterator<Item = Release>,
+) -> anyhow::Result<()> {
+    let releases: Vec<Release> = releases.collect();
+    let times = |of: fn(&Release) -> f64| releases.iter().map(of);
+    let hold = format!("Tidegate releases {container}");
+    speed(page, from, &hold, times(|release| release.hold))?;
+    let sigterm = format!("SIGTERM of {container}");
+    speed(page, from, &sigterm, times(|release| release.sigterm))
 }
 
 fn speed(
