@@ -63,11 +63,11 @@ impl ContainerRecord {
 
     /// When it first wrote this message, by its own clock: a JSON object a line, as Tidegate logs.
     pub(crate) fn said(&self, message: &str) -> Option<SystemTime> {
-        let lines = self.log.iter();
-        let mut entries = lines.filter_map(|line| serde_json::from_str::<Value>(&line.text).ok());
-        let entry = entries
-            .into_iter()
-            .find(|entry| entry["message"] == message)?;
+        let mut entries = self
+            .log
+            .iter()
+            .filter_map(|line| serde_json::from_str::<Value>(&line.text).ok());
+        let entry = entries.find(|entry| entry["message"] == message)?;
         clock::parse(entry["timestamp"].as_str()?).ok()
     }
 
