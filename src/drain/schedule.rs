@@ -37,7 +37,8 @@ impl Machine {
         const FAST: Duration = Duration::from_millis(50);
         const SLOW: Duration = Duration::from_millis(250);
         const QUEUE: Duration = Duration::from_millis(500);
-        // A look at the sockets costs milliseconds of CPU; mostly others know better.
+        // A look at the sockets costs milliseconds of CPU; mostly others know better. And what Envoy holds
+        // does not matter while the workload is there.
         const SPARE: Duration = Duration::from_secs(1);
         // While zero settles.
         const ZERO: Duration = Duration::from_millis(20);
@@ -68,7 +69,7 @@ impl Machine {
             (Phase::ClosingDoor, _) => (last, Some(QUEUE), SLOW),
             (Phase::Flushing, _) => (last, Some(QUEUE), last.min(LAST)),
             (Phase::ReleasingWorkload, Some(Drain { gone: Some(_), .. })) => (FAST, None, LAST),
-            (Phase::ReleasingWorkload, _) if self.listens() => (SLOW, None, LISTENING),
+            (Phase::ReleasingWorkload, _) if self.listens() => (SPARE, None, LISTENING),
             (Phase::ReleasingWorkload | Phase::ReleasingProxy, _) => (SLOW, None, FAST),
             _ => (SLOW, Some(QUEUE), SPARE),
         };
@@ -92,7 +93,8 @@ impl Machine {
         };
         Polling {
             envoy: self.has_mesh().then_some(envoy),
-            upgrades: upgrades.then_some(envoy),
+            // Envoy walks all its statistics for these, and nobody waits for the end of one but queue-proxy.
+            upgrades: upgrades.then_some(if self.queue_proxy_held() { SLOW } else { envoy }),
             queue,
             sockets: Some(sockets),
             until_gone: self.phase == Phase::ReleasingWorkload,

@@ -69,6 +69,10 @@ fn open_streams_hold_queue_proxy_until_they_have_ended() {
         let user = pod.hook(2);
         pod.run(60.0);
         assert!(pod.machine.queue_proxy_held(), "{protocol:?}");
+        if protocol == Protocol::Http1 {
+            let pace = pod.machine.polling(pod.now).upgrades;
+            assert_eq!(pace, Some(Duration::from_millis(250)));
+        }
         set(&mut pod, 1);
         pod.run(10.0);
         assert_eq!(answered(&pod, hook), None, "{protocol:?}");

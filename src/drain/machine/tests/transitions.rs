@@ -283,6 +283,9 @@ fn the_workloads_end_is_watched_closely_while_that_is_cheap() {
     assert_eq!(pod.machine.phase(), Phase::ReleasingWorkload);
     let pace = |pod: &Pod| pod.machine.polling(pod.now).sockets;
     assert_eq!(pace(&pod), Some(Duration::from_millis(20)));
+    // What Envoy holds does not matter yet.
+    let envoy = pod.machine.polling(pod.now).envoy;
+    assert_eq!(envoy, Some(Duration::from_secs(1)));
     // queue-proxy has closed its ports: from now on each look reads the kernel's tables.
     pod.sockets = Reading::Known(Sockets {
         established: 1,
