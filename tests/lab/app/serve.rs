@@ -14,7 +14,8 @@
 //!
 //! Every body is made of `wire::pattern`. The log, one JSON object a line with `at` in Unix milliseconds,
 //! has `listening`, `request`, `answered` (`how`: `whole`, `given up`), `sigterm`, `in flight ended`,
-//! `liveness fails`, `crash` and `exit`; requests for /healthz are not in it.
+//! `liveness fails`, `crash` and `exit`. Of requests for /healthz, and those that end with `&quiet`, only
+//! what was given up is in it.
 
 mod answer;
 pub(crate) use answer::ticks;
@@ -195,6 +196,9 @@ impl Work {
     }
 }
 
+/// How an answer ends that was handed over to its last byte.
+const WHOLE: &str = "whole";
+
 /// A request from its head to its answer's last byte; logs both.
 struct Exchange {
     id: u64,
@@ -206,7 +210,7 @@ struct Exchange {
 impl Exchange {
     fn begin(state: &State, method: &str, path: &str) -> Exchange {
         let id = state.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        let logged = path != "/healthz";
+        let logged = path != "/healthz" && !path.ends_with("&quiet");
         if logged {
             info!(at = unix_ms(), id, method, path, "request");
         }
@@ -220,13 +224,13 @@ impl Exchange {
 
     /// Everything has been handed over.
     fn whole(mut self) {
-        self.how = "whole";
+        self.how = WHOLE;
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        if self.logged {
+        if self.logged || self.how != WHOLE {
             info!(at = unix_ms(), id = self.id, how = self.how, "answered");
         }
     }

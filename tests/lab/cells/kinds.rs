@@ -112,7 +112,7 @@ const DRAIN: Kind = Kind {
     requests: &[],
     play: Play::Drain,
     grace: None,
-    ends_within: 46.0,
+    ends_within: 50.0,
     losses: &[],
     hooks_fail: None,
     annotation: None,
