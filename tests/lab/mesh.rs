@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cluster::Lab;
 use crate::images::{ISTIO_HUB, ISTIO_TAG, sha256_hex};
@@ -59,7 +59,22 @@ pub(crate) async fn install(lab: &Lab, paths: &Paths) -> Result<()> {
         "spec": {"mtls": {"mode": "STRICT"}},
     }))
     .await?;
+    lab.apply(&access_log()).await?;
     lab.wait_available(NAMESPACE, GATEWAY, READY_LIMIT).await
+}
+
+/// What went well and took less than a second is not logged: under load it would be hundreds of lines a
+/// second, each of which goes through containerd and the kubelet.
+fn access_log() -> Value {
+    json!({
+        "apiVersion": "telemetry.istio.io/v1",
+        "kind": "Telemetry",
+        "metadata": {"name": "default", "namespace": NAMESPACE},
+        "spec": {"accessLogging": [{
+            "providers": [{"name": "envoy"}],
+            "filter": {"expression": "response.code != 200 || request.duration > duration('1s')"},
+        }]},
+    })
 }
 
 /// What istioctl makes of its own charts; kept from run to run, since it takes as long as the rest.
